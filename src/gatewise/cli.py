@@ -1,0 +1,175 @@
+"""The command line: `gatewise train | eval | presets`."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import sys
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from gatewise import __version__
+from gatewise.errors import ConfigError, DataError, GatewiseError
+
+app = typer.Typer(
+    help="Learn compact Boolean networks from data and turn them into circuits equal to what was trained.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+DataFolder = Annotated[
+    Path | None, typer.Option("--data", help="Folder with the dataset's files; without it they are downloaded.")
+]
+
+TRAIN_EXAMPLES = """[bold]Examples[/bold]
+
+gatewise train digits
+
+gatewise train mnist-regular-s --data DIR --steps 4000
+
+gatewise train mnist-regular-s --data DIR --steps 4000 --resume
+
+gatewise train cifar-conv-t --data DIR --protocol paper --seed 1 --out runs/t-seed1
+"""
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        print(__version__)
+        raise typer.Exit
+
+
+def _flags() -> dict[str, tuple[str, str, type]]:
+    """Name, group, help and type of each flag that sets a field of a preset or of the run's options."""
+    from gatewise.presets import Preset
+    from gatewise.train import Options
+
+    flags = {}
+    for owner in (Options, Preset):
+        hints = get_type_hints(owner)
+        for field in dataclasses.fields(owner):
+            if "help" in field.metadata:
+                kind = hints[field.name] if hints[field.name] in (int, float) else str
+                flags[field.name] = (owner.__name__, field.metadata["help"], kind)
+    return flags
+
+
+def _train(name: str, data: Path | None, out: Path | None, resume: bool, **given: Any) -> None:
+    """Train a preset, turn it into a circuit, check that both are equal, and save.
+
+    Every field of a preset is a flag, and what is not given is the preset's. `gatewise presets` lists them. A run
+    that was stopped, however it was, goes on with --resume.
+    """
+    from gatewise.finish import finish, show
+    from gatewise.presets import Preset, preset
+    from gatewise.train import Interrupted, Options, train
+
+    given = {key: value for key, value in given.items() if value is not None}
+    if "dense" in given:
+        given["dense"] = _widths(given["dense"])
+    own = {field.name for field in dataclasses.fields(Options)}
+    row: Preset = dataclasses.replace(preset(name), **{k: v for k, v in given.items() if k not in own})
+    options = Options(**{k: v for k, v in given.items() if k in own})
+    out = out or Path("runs") / name
+    try:
+        trained = train(row, out, options=options, data=data, resume=resume)
+    except Interrupted as stopped:
+        print(f"{stopped} (run folder: {out})", file=sys.stderr)
+        raise typer.Exit(130) from None
+    show(finish(trained, out), out, Console())
+
+
+def _widths(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(",")) if text else ()
+    except ValueError:
+        raise ConfigError(f"dense is a list of whole numbers such as 8000,8000, not {text!r}") from None
+
+
+def _with_flags() -> Any:
+    """`_train` with a typed, documented flag for each field."""
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    argument = Annotated[str, typer.Argument(metavar="PRESET", help="A name from `gatewise presets`.")]
+    folder = Annotated[Path | None, typer.Option("--out", help="The run's folder; runs/PRESET if not given.")]
+    again = Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")]
+    parameters = [
+        inspect.Parameter("name", keyword, annotation=argument),
+        inspect.Parameter("data", keyword, annotation=DataFolder, default=None),
+        inspect.Parameter("out", keyword, annotation=folder, default=None),
+        inspect.Parameter("resume", keyword, annotation=again, default=False),
+    ]
+    for name, (owner, text, kind) in _flags().items():
+        option = typer.Option(f"--{name.replace('_', '-')}", help=text, rich_help_panel=owner, show_default=False)
+        parameters.append(inspect.Parameter(name, keyword, annotation=Annotated[kind | None, option], default=None))
+
+    def command(**values: Any) -> None:
+        _train(**values)
+
+    command.__doc__ = _train.__doc__
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    return command
+
+
+@app.command("eval", epilog="[bold]Example[/bold]\n\ngatewise eval runs/digits/model.gatewise")
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="A model file, or the folder of a run.")],
+    data: DataFolder = None,
+    dataset: Annotated[str | None, typer.Option(help="Dataset, if not the one it was trained on.")] = None,
+) -> None:
+    """Accuracy of a saved model on a dataset's test set."""
+    from gatewise.data import DATASETS, load_dataset
+    from gatewise.model import load
+
+    loaded = load(model / "model.gatewise" if model.is_dir() else model)
+    name = dataset or loaded.notes.get("dataset")
+    if name not in DATASETS:
+        raise ConfigError(f"there is no dataset {name!r}; there are {', '.join(DATASETS)}")
+    splits = load_dataset(name, data)
+    if splits.test_x.shape[1:] != tuple(loaded.encoder.input_shape):
+        raise DataError(
+            f"{name} has samples of shape {splits.test_x.shape[1:]}, but the model expects {loaded.encoder.input_shape}"
+        )
+    right = int((loaded.predict(splits.test_x) == splits.test_y).sum())
+    print(f"{right / len(splits.test_y):.2%} ({right:,} of {len(splits.test_y):,} test samples of {name})")
+
+
+@app.command("presets")
+def list_presets() -> None:
+    """The architectures and schedules there are."""
+    from gatewise.presets import PRESETS
+
+    table = Table("preset", "dataset", "bits a value", "convolutions", "dense layers", "tau", "patience", "steps")
+    for row in PRESETS.values():
+        convolutions = f"k = {row.k}" if row.k else ""
+        dense = " ".join(f"{n:,}" for n in row.dense)
+        numbers = (f"{row.tau:g}", f"{row.patience:,}", f"{row.steps:,}")
+        table.add_row(row.name, row.dataset, str(row.thresholds), convolutions, dense, *numbers)
+    Console().print(table)
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one sentence and exit code 2."""
+    if "train" in sys.argv[1:2]:  # its flags are read off the trainer, which loads torch
+        app.command("train", epilog=TRAIN_EXAMPLES)(_with_flags())
+    else:
+        app.command("train", epilog=TRAIN_EXAMPLES)(_train_later)
+    try:
+        app()
+    except GatewiseError as error:
+        print(f"gatewise: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _train_later() -> None:
+    """Train a preset, turn it into a circuit, check that both are equal, and save."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+/* gatewise C core: plain C11, re-entrant, single-threaded; threads live in the caller.
+ *
+ * Sizes: N neurons, K candidates, B samples, C channels, H rows, W columns.
+ * Activations are float32 with samples innermost: x is [C, H, W, B], y is [N, OH, OW, B]. A dense layer is
+ * the case H = W = OH = OW = 1, where a fanin is the channel alone.
+ * Every function returns GW_OK or a negative status and touches nothing before it has checked its arguments.
+ */
+#ifndef GATEWISE_H
+#define GATEWISE_H
+
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define GW_API __attribute__((visibility("default")))
+#else
+#define GW_API
+#endif
+
+enum gw_status { GW_OK = 0, GW_BAD_SHAPE = -1, GW_BAD_LEVEL = -2 };
+
+/* Vector widths that one library holds; GW_BEST asks for the widest that this processor has. */
+enum gw_level { GW_BEST = -1, GW_BASELINE = 0, GW_AVX2 = 1, GW_AVX512 = 2 };
+
+enum { GW_MAX_CANDIDATES = 256 };
+
+struct gw_layer {
+  int64_t neurons, candidates, batch;
+  int64_t channels, height, width, out_height, out_width;
+  int64_t coordinates; /* a fanin is 1 number (dense) or 3: channel, row, column within the window */
+  int64_t stride, padding;
+  const int32_t *fanin; /* [N, K, 2, coordinates] */
+  const uint8_t *gate;  /* [N, K] */
+  const float *weight;  /* [N, K] */
+  float *p;             /* [N, K] softmax of the weights: written by the forward pass, read by the backward pass */
+};
+
+/* A piece of the work that one thread does: neurons [n0, n1) on samples [b0, b1). */
+struct gw_piece {
+  int64_t n0, n1, b0, b1;
+};
+
+/* The widest level this processor has. */
+GW_API int gw_best_level(void);
+
+/* p = softmax(weight) and y = sum over candidates of p * gate(x[first], x[second]), for the piece. Pieces that run
+ * at the same time must not share neurons. */
+GW_API int gw_mix_forward(const struct gw_layer *layer, const struct gw_piece *piece, const float *x, float *y,
+                          int level);
+
+/* dx = the gradient for the inputs of the piece's samples, unless dx is null; q[n, i] = p * (gradient for p), summed
+ * over the piece's samples and all positions. A piece must hold all neurons for dx to be whole; pieces that run at the
+ * same time must not share samples, nor q. */
+GW_API int gw_mix_backward(const struct gw_layer *layer, const struct gw_piece *piece, const float *x,
+                           const float *dy, float *dx, float *q, int level);
+
+/* The gradient for the weights, dw [N, K], from q of each piece, [pieces, N, K], and p. */
+GW_API int gw_weight_gradient(int64_t neurons, int64_t candidates, int64_t pieces, const float *q, const float *p,
+                              float *dw);
+
+/* One step of Algorithm 1; kernels/reference.py defines it. */
+struct gw_resample {
+  int64_t neurons, candidates, coordinates;
+  int64_t size, width, groups; /* what a fanin is drawn from: see wiring.Source */
+  uint64_t seed, step;
+  int64_t stream, patience, normal; /* normal: dispersed neurons restart from N(0, 1), else from zeros */
+  float momentum, stability, dominant, dispersed, reset;
+};
+
+/* For neurons [n0, n1): weight and gate are [N, K], fanin is [N, K, 2, coordinates], mean is [N] (NaN before the
+ * first step), count is int32 [N]; redrawn [N] becomes 0 (kept), 1 (dominated) or 2 (dispersed). */
+GW_API int gw_resample_rows(const struct gw_resample *rule, int64_t n0, int64_t n1, float *weight, int32_t *fanin,
+                            uint8_t *gate, float *mean, int32_t *count, uint8_t *redrawn, int level);
+
+#endif

@@ -1,0 +1,123 @@
+"""The definition of every kernel, in plain PyTorch on any device and in any float type; autograd differentiates it.
+
+Sizes: B samples, N neurons, K candidates, D inputs, C channels, H rows, W columns. Samples are innermost.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gatewise import draws, gates
+from gatewise.wiring import Source
+
+
+@functools.cache
+def _coefficients(device: torch.device, dtype: torch.dtype) -> Tensor:
+    return torch.from_numpy(gates.COEFFICIENTS).to(device, dtype)
+
+
+def _mix(a: Tensor, b: Tensor, weight: Tensor, gate: Tensor) -> Tensor:
+    """Σ softmax(w)_i · B_i(a_i, b_i) over candidates, which are dimension 1 of a and b."""
+    coefficients = _coefficients(a.device, a.dtype)[gate.long()]  # [N, K, 4]
+    shape = (*weight.shape, *(1,) * (a.ndim - 2))
+    c0, ca, cb, cab = (c.reshape(shape) for c in coefficients.unbind(-1))
+    p = torch.softmax(weight, 1).reshape(shape)
+    return (p * (c0 + ca * a + cb * b + cab * a * b)).sum(1)
+
+
+def mix_dense(x: Tensor, weight: Tensor, fanin: Tensor, gate: Tensor) -> Tensor:
+    """x [D, B], weight [N, K], fanin [N, K, 2], gate [N, K] → y [N, B]."""
+    a, b = (x[fanin[..., side].long()] for side in (0, 1))  # [N, K, B]
+    return _mix(a, b, weight, gate)
+
+
+def conv_output_size(size: int, kernel_size: int, stride: int, padding: int) -> int:
+    """How many positions a window takes along one side."""
+    return (size + 2 * padding - kernel_size) // stride + 1
+
+
+def mix_conv(
+    x: Tensor, weight: Tensor, fanin: Tensor, gate: Tensor, kernel_size: int, stride: int, padding: int
+) -> Tensor:
+    """x [C, H, W, B], weight [N, K], fanin [N, K, 2, 3], gate [N, K] → y [N, OH, OW, B]."""
+    height, width = (conv_output_size(s, kernel_size, stride, padding) for s in x.shape[1:3])
+    padded = torch.nn.functional.pad(x, (0, 0, padding, padding, padding, padding))
+    rows = stride * torch.arange(height, device=x.device)[:, None]
+    columns = stride * torch.arange(width, device=x.device)
+
+    def read(side: int) -> Tensor:
+        channel, row, column = (fanin[:, :, side, i, None, None].long() for i in range(3))
+        return padded[channel, row + rows, column + columns]  # [N, K, OH, OW, B]
+
+    return _mix(read(0), read(1), weight, gate)
+
+
+@dataclass(frozen=True)
+class ResampleRule:
+    """When a neuron is stable, and what then becomes of it; resample.py explains the fields."""
+
+    patience: int = 100
+    momentum: float = 0.99
+    stability: float = 5e-4
+    dominant: float = 0.95
+    dispersed: float = 0.4
+    reset: float = 0.9
+    restart: str = "normal"
+
+
+def entropy(weight: Tensor) -> Tensor:
+    """[N]: the entropy of each neuron's softmax over its candidates, divided by log K."""
+    log_p = torch.log_softmax(weight, 1)
+    return -(log_p.exp() * log_p).sum(1) / math.log(weight.shape[1])
+
+
+def resample_rows(
+    rule: ResampleRule,
+    source: Source,
+    seed: int,
+    step: int | Tensor,
+    stream: int,
+    weight: Tensor,
+    fanin: Tensor,
+    gate: Tensor,
+    mean: Tensor,
+    count: Tensor,
+) -> Tensor:
+    """One step of Algorithm 1 on a layer, in place; → uint8 [N]: 0 kept, 1 dominated and redrawn, 2 dispersed and redrawn.
+
+    weight [N, K], fanin [N, K, 2, …], gate [N, K], mean [N] (NaN before the first step), count int32 [N]. Masks, not
+    index lists: no step depends on how many rows are redrawn.
+    """
+    neurons, candidates = weight.shape
+    h = entropy(weight)
+    mean.copy_(torch.where(mean.isnan(), h, mean))
+    count.copy_(torch.where((mean - h).abs() <= rule.stability, count + 1, 0))
+    mean.lerp_(h, 1 - rule.momentum)
+
+    top, best = torch.softmax(weight, 1).max(1)
+    ready = count >= rule.patience
+    dominated, dispersed = ready & (top >= rule.dominant), ready & (top <= rule.dispersed)
+    count.masked_fill_(ready, 0)
+
+    index = torch.arange(neurons * candidates, device=weight.device).view(neurons, candidates)
+    words = draws.philox(seed, step, stream, index)
+    is_best = torch.arange(candidates, device=weight.device) == best[:, None]
+    redraw = dominated[:, None] & ~is_best | dispersed[:, None]
+    fanin.copy_(torch.where(redraw.view(*redraw.shape, *(1,) * (fanin.ndim - 2)), source.draw(fanin, words[1:3]), fanin))
+    gate.copy_(torch.where(redraw, words[0] & 15, gate))
+
+    kept = torch.where(is_best, math.log(rule.reset * (candidates - 1) / (1 - rule.reset)), 0.0)
+    fresh = normal(words[0], words[3]) if rule.restart == "normal" else torch.zeros_like(kept)
+    weight.copy_(torch.where(dominated[:, None], kept, torch.where(dispersed[:, None], fresh, weight)))
+    return (dominated + 2 * dispersed).to(torch.uint8)
+
+
+def normal(first: Tensor, second: Tensor) -> Tensor:
+    """N(0, 1) from the upper 28 bits of one word and all of another (Box and Muller)."""
+    radius = torch.sqrt(-2 * torch.log(((first >> 4).double() + 0.5) / 2.0**28))
+    return (radius * torch.cos(second.double() * (2 * math.pi / 2.0**32))).float()

@@ -1,0 +1,184 @@
+"""A model is what turns features into a class: encoder, circuit and head, in one file.
+
+n samples, M circuit outputs.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gatewise.circuit import Circuit, Simulator
+from gatewise.encode import Encoder, encoder_from
+from gatewise.errors import CircuitError, ConfigError, EncodingError, FileError, GatewiseError
+from gatewise.files import Arrays, read_arrays, write_arrays
+
+FORMAT, VERSION = "gatewise-model", 1
+
+_BLOCK_BITS = 1 << 27
+"""Samples are taken in blocks of about this many bits going into or coming out of the circuit."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """Popcount per class over equal groups of the circuit's outputs, in order.
+
+    A group has ceil(M / classes) outputs; where the outputs end early, zeros are counted.
+    """
+
+    classes: int
+    tau: float = 1.0
+
+    def __post_init__(self) -> None:
+        try:
+            classes, tau = operator.index(self.classes), float(self.tau)
+        except (TypeError, ValueError):
+            raise ConfigError(f"the head has classes={self.classes!r} and tau={self.tau!r}: expected numbers") from None
+        if classes < 1:
+            raise ConfigError(f"the head has {classes} classes: expected at least 1")
+        if not (tau > 0 and math.isfinite(tau)):
+            raise ConfigError(f"the head has tau={tau}: expected a number above 0")
+        object.__setattr__(self, "classes", classes)
+        object.__setattr__(self, "tau", tau)
+
+    def group_size(self, outputs: int) -> int:
+        """How many outputs a class counts, padding among them."""
+        return -(-outputs // self.classes)
+
+    def count(self, bits: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Outputs [n, M] to counts [n, classes]."""
+        samples, outputs = bits.shape
+        size = self.group_size(outputs)
+        if size * self.classes != outputs:
+            bits = np.pad(bits, ((0, 0), (0, size * self.classes - outputs)))
+        counts: NDArray[np.int64] = bits.reshape(samples, self.classes, size).sum(axis=2, dtype=np.int64)
+        return counts
+
+    def scores(self, bits: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Outputs [n, M] to count / tau, [n, classes]."""
+        return self.count(bits) / self.tau
+
+
+@dataclass(frozen=True, eq=False)
+class BooleanModel:
+    """From raw features to a class. `notes` is for whatever else should travel with the file, such as accuracies."""
+
+    encoder: Encoder
+    circuit: Circuit
+    head: Head
+    class_names: tuple[str, ...] | None = None
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        shape = tuple(self.encoder.bit_shape)
+        bits, inputs = math.prod(shape), self.circuit.inputs
+        if bits != inputs:
+            raise CircuitError(f"the encoder makes {bits} bits (shape {shape}): the circuit has {inputs} inputs")
+        if self.class_names is not None:
+            object.__setattr__(self, "class_names", tuple(self.class_names))
+            if len(self.class_names) != self.head.classes or not all(isinstance(n, str) for n in self.class_names):
+                raise ConfigError(f"class_names is {self.class_names!r}: expected {self.head.classes} texts")
+
+    def predict(self, x: ArrayLike) -> NDArray[np.int64]:
+        """The class of each of n samples, from features [n, *encoder.input_shape]."""
+        return _largest(self.predict_scores(x))
+
+    def predict_scores(self, x: ArrayLike) -> NDArray[np.float64]:
+        """The scores [n, classes], from features [n, *encoder.input_shape]."""
+        features, shape = _features(x), tuple(self.encoder.input_shape)
+        if features.shape[1:] != shape or features.ndim != 1 + len(shape):
+            raise EncodingError(
+                f"the features have shape {features.shape}: expected (n, {', '.join(map(str, shape))}); "
+                "for one sample, pass a batch of one"
+            )
+        return self._scores(len(features), lambda part: self._flat(self.encoder.transform(features[part])))
+
+    def predict_bits(self, bits: ArrayLike) -> NDArray[np.int64]:
+        """The class of each of n samples, from bits [n, …] that are already encoded, flattened in C order."""
+        flat = self._flat(np.asarray(bits))
+        return _largest(self._scores(len(flat), lambda part: flat[part]))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to one file, which `load` reads; a file at `path` is replaced at once or not at all."""
+        header = {
+            "format": FORMAT,
+            "version": VERSION,
+            "encoder": self.encoder.header(),
+            "circuit": {"inputs": self.circuit.inputs},
+            "head": {"classes": self.head.classes, "tau": self.head.tau},
+            "class_names": self.class_names,
+            "notes": self.notes,
+        }
+        arrays = {f"encoder.{name}": array for name, array in self.encoder.arrays().items()}
+        arrays["circuit.table"] = self.circuit.table.astype(f"u{max(1, 2**self.circuit.k // 8)}")
+        arrays["circuit.fanin"] = self.circuit.fanin
+        arrays["circuit.outputs"] = self.circuit.outputs
+        write_arrays(path, arrays, header)
+
+    @cached_property
+    def _simulator(self) -> Simulator:
+        return Simulator(self.circuit)
+
+    def _flat(self, bits: NDArray[Any]) -> NDArray[Any]:
+        """Bits [n, …] as [n, inputs]."""
+        if bits.ndim < 1 or math.prod(bits.shape[1:]) != self.circuit.inputs:
+            raise CircuitError(f"the bits have shape {bits.shape}: expected {self.circuit.inputs} bits for each sample")
+        return bits.reshape(len(bits), self.circuit.inputs)
+
+    def _scores(self, samples: int, bits_of: Callable[[slice], NDArray[Any]]) -> NDArray[np.float64]:
+        scores = np.empty((samples, self.head.classes))
+        for part in _blocks(samples, max(self.circuit.inputs, len(self.circuit.outputs), 1)):
+            scores[part] = self.head.scores(self._simulator(bits_of(part)))
+        return scores
+
+
+def load(path: str | os.PathLike[str]) -> BooleanModel:
+    """The model that `BooleanModel.save` wrote to `path`."""
+    arrays, header = read_arrays(path, FORMAT, VERSION)
+    try:
+        return _build(arrays, header)
+    except (GatewiseError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise FileError(f"{os.fspath(path)} holds no sound model: {what}") from error
+
+
+def _build(arrays: Arrays, header: dict[str, Any]) -> BooleanModel:
+    prefix = "encoder."
+    own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+    encoder = encoder_from(header["encoder"], own)
+    parts = (arrays[f"circuit.{name}"] for name in ("table", "fanin", "outputs"))
+    circuit = Circuit(header["circuit"]["inputs"], *parts)
+    head = Head(header["head"]["classes"], header["head"]["tau"])
+    names, notes = header["class_names"], header["notes"]
+    if not isinstance(names, list | None) or not isinstance(notes, dict):
+        raise ConfigError("class_names is no list of texts, or notes is no table")
+    return BooleanModel(encoder, circuit, head, None if names is None else tuple(names), notes)
+
+
+def _features(x: ArrayLike) -> NDArray[Any]:
+    """`x` as an array; what its numbers or texts may be, the encoder decides."""
+    try:
+        features = np.asarray(x)
+        # A list with texts in it would become text, numbers and all.
+        return np.asarray(x, object) if features.dtype.kind == "U" and not isinstance(x, np.ndarray) else features
+    except ValueError as error:
+        raise EncodingError(f"the features are no array of equal rows: {error}") from None
+
+
+def _largest(scores: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The class of the largest score, the lowest of equal ones."""
+    classes: NDArray[np.int64] = np.argmax(scores, axis=1).astype(np.int64)
+    return classes
+
+
+def _blocks(samples: int, bits: int) -> Iterator[slice]:
+    step = 64 * max(1, _BLOCK_BITS // (64 * bits))
+    return (slice(begin, min(begin + step, samples)) for begin in range(0, samples, step))

@@ -1,0 +1,56 @@
+"""Progress of a training run: a bar with an estimate on a terminal, a line an evaluation elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+
+class Progress:
+    """Shows how far a run is; on a terminal the bar moves, and evaluations are printed above it."""
+
+    def __init__(self, name: str, total: int, start: int = 0) -> None:
+        self.console = Console(stderr=True)
+        self.total, self.start, self.begin = total, start, time.monotonic()
+        columns = (TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self.bar = Bar(*columns, TextColumn("left"), TimeRemainingColumn(), console=self.console)
+        self.live = self.console.is_terminal
+        self.task = self.bar.add_task(name, total=total, completed=start)
+
+    def __enter__(self) -> Progress:
+        if self.live:
+            self.bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self.live:
+            self.bar.stop()
+
+    def advance(self, step: int) -> None:
+        """The run has done `step` steps."""
+        self.step = step
+        if self.live:
+            self.bar.update(self.task, completed=step)
+
+    def report(self, metrics: dict[str, Any]) -> None:
+        """One evaluation, as a line."""
+        step, left = metrics["step"], self._left(metrics["step"])
+        line = (
+            f"step {step:>7,}  loss {metrics['loss']:.4f}  soft {metrics['soft']:7.2%}  hard {metrics['hard']:7.2%}"
+            f"  redrawn {sum(metrics['redrawn']):>8,}  {metrics['step_ms']:.1f} ms a step"
+        )
+        if self.live:
+            self.console.print(line, highlight=False)
+        else:
+            print(f"{line}  {left} left", file=sys.stderr, flush=True)
+
+    def _left(self, step: int) -> str:
+        seconds = (time.monotonic() - self.begin) / max(step - self.start, 1) * (self.total - step)
+        minutes, seconds = divmod(round(seconds), 60)
+        return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"

@@ -1,0 +1,365 @@
+"""Training: one loop, top to bottom, and what it leaves in the run's folder.
+
+    metrics.jsonl      a line an evaluation
+    last.safetensors   where the run stands; `resume` goes on from it
+    best.safetensors   the network with the best hard accuracy so far
+
+Every random number comes from (seed, step), so a resumed run on a CPU equals one that was never stopped, bit for bit,
+given the same number of threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gatewise import checkpoint, draws, kernels
+from gatewise.batches import Batches, Bits
+from gatewise.data import DATASETS, load_dataset
+from gatewise.encode import Encoder, TableEncoder, Thermometer
+from gatewise.errors import ConfigError, DataError, FileError
+from gatewise.files import write_atomically
+from gatewise.harden import Hardener, add_gumbel_noise
+from gatewise.layers import logic_layers, relaxed
+from gatewise.presets import Preset, build_network, check, flag
+from gatewise.progress import Progress
+from gatewise.resample import Resampler
+
+PROTOCOLS = ("validation", "paper")
+SAVE_SECONDS = 60.0
+EVALUATION_BATCH = 512
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a preset is run; fields are flags of `gatewise train`."""
+
+    seed: int = flag("the source of everything random", default=0)
+    protocol: str = flag(
+        "validation: a part of the training set picks the best checkpoint; paper: the test set does, without its last "
+        "partial batch, and all of the training set is trained on",
+        default="validation",
+    )
+    validation: float = flag("share of the training set that is held out to pick the checkpoint", default=0.1)
+    device: str = flag("cpu, or cuda", default="cpu")
+
+
+@dataclass(frozen=True)
+class Task:
+    """A preset's data, as bits on the device."""
+
+    encoder: Encoder
+    classes: int
+    train: Batches
+    held_out: Bits
+    """What picks the best checkpoint."""
+    test: Bits
+
+
+@dataclass
+class Run:
+    """Where a run stands."""
+
+    step: int = 0
+    best_accuracy: float = -1.0
+    best_step: int = -1
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished run: the network of the best checkpoint, in eval mode."""
+
+    network: nn.Sequential
+    task: Task
+    preset: Preset
+    options: Options
+    run: Run
+
+
+def prepare(preset: Preset, options: Options, data: Path | None) -> Task:
+    """Load the preset's dataset, fit its encoder on the training part and split off what picks the checkpoint."""
+    row, device = DATASETS[preset.dataset], torch.device(options.device)
+    splits = load_dataset(preset.dataset, data)
+    n = len(splits.train_y)
+    order = draws.permutation(options.seed, 0, draws.VALIDATION, n, torch.device("cpu")).numpy()
+    held = round(options.validation * n) if options.protocol == "validation" else 0
+    train_x, train_y = splits.train_x[order[held:]], splits.train_y[order[held:]]
+    encoder: Encoder
+    if row.kind == "table":
+        encoder = TableEncoder.mixed(row.columns, row.categories, preset.thresholds).fit(train_x)
+    else:
+        assert row.low is not None and row.high is not None, row.name
+        encoder = Thermometer.equal(preset.thresholds, row.low, row.high, row.shape)
+    test = Bits(splits.test_x, splits.test_y, encoder, device)
+    held_out = Bits(splits.train_x[order[:held]], splits.train_y[order[:held]], encoder, device) if held else test
+    if not held and options.protocol == "validation":
+        raise ConfigError(f"validation={options.validation} holds out none of {n} samples: ask for a larger share")
+    train = Bits(train_x, train_y, encoder, device)
+    return Task(encoder, row.classes, Batches(train, preset.batch, options.seed, row.augmentation), held_out, test)
+
+
+def train(
+    preset: Preset, out: Path, *, options: Options | None = None, data: Path | None = None, resume: bool = False
+) -> Trained:
+    """Train `preset` into the folder `out`; with `resume`, go on where it stands.
+
+    >>> trained = train(preset("digits"), Path("runs/digits"))
+    """
+    options = options or Options()
+    _check(preset, options)
+    _claim(out, resume)
+    task = prepare(preset, options, data)
+    torch.manual_seed(options.seed)
+    network = build_network(preset, task.encoder.bit_shape, task.classes).to(options.device)
+    if preset.gumbel:
+        add_gumbel_noise(network, preset.gumbel)
+    weights = [layer.weight for layer in logic_layers(network)]
+    optimizer = torch.optim.Adam(weights, lr=preset.rate, fused=True)
+    resampler = Resampler(network, optimizer, patience=preset.patience, restart=preset.restart, seed=options.seed)
+    hardener = Hardener(network, patience=preset.harden_patience, every=preset.harden_every or None)
+    run, loss_sum = Run(), torch.zeros((), device=options.device)
+    _start_optimizer(optimizer)
+    if resume:
+        run = _restore(out, preset, options, network, optimizer, resampler, hardener, loss_sum)
+    _trim_metrics(out / "metrics.jsonl", run.step)
+
+    def save() -> None:
+        state = _state(network, optimizer, resampler, hardener, loss_sum)
+        checkpoint.save(out / "last.safetensors", state, _header(preset, options, run))
+
+    stop = StopRequest()
+    with kernels.own_threads(), Progress(preset.name, preset.steps, run.step) as progress, stop.listening():
+        network.train()
+        last_save = interval_start = time.monotonic()
+        interval_first = run.step
+        while run.step < preset.steps:
+            x, y = task.train.take(run.step)
+            if preset.gumbel:
+                torch.manual_seed(_noise_seed(options.seed, run.step))
+            loss = nn.functional.cross_entropy(network(x), y)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            nn.utils.clip_grad_norm_(weights, preset.clip)
+            optimizer.step()
+            if run.step < preset.resample_steps:
+                resampler.step()
+            else:
+                hardener.step()
+            run.step += 1
+            loss_sum += loss.detach()
+            progress.advance(run.step)
+
+            if run.step % preset.eval_every == 0 or run.step == preset.steps:
+                milliseconds = 1e3 * (time.monotonic() - interval_start) / (run.step - interval_first)
+                metrics = _metrics(network, task, options, resampler, run, loss_sum, preset.eval_every)
+                metrics["step_ms"] = round(milliseconds, 3)
+                if metrics["hard"] > run.best_accuracy:
+                    run.best_accuracy, run.best_step = metrics["hard"], run.step
+                    best = {"network": dict(network.state_dict())}
+                    checkpoint.save(out / "best.safetensors", best, _header(preset, options, run))
+                _append(out / "metrics.jsonl", metrics)
+                progress.report(metrics)
+                save()
+                network.train()
+                last_save = interval_start = time.monotonic()
+                interval_first = run.step
+            elif stop.asked or time.monotonic() - last_save > SAVE_SECONDS:
+                save()
+                last_save = time.monotonic()
+            if stop.asked and run.step < preset.steps:
+                raise Interrupted(f"stopped at step {run.step:,} of {preset.steps:,}; --resume goes on from there")
+    network.load_state_dict(checkpoint.load(out / "best.safetensors", {"network": dict(network.state_dict())})["network"])
+    return Trained(network.eval(), task, preset, options, run)
+
+
+class Interrupted(Exception):
+    """The user stopped the run, which has been saved."""
+
+
+class StopRequest:
+    """Turns the first Ctrl-C, or a request to terminate, into a flag; a second one stops at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def _ask(self, number: int, frame: object) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Listen within the block, if this is the main thread (others get no signals)."""
+        try:
+            before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        except ValueError:
+            before = {}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+@torch.no_grad()
+def accuracy(network: nn.Module, samples: Bits, *, hard: bool, whole_batches: int = 0) -> float:
+    """The share of samples whose class the network finds, relaxed or hard.
+
+    `whole_batches=n` evaluates n samples at a time and drops a last batch that is smaller.
+    """
+    network.eval()
+    right = total = 0
+    with contextlib.nullcontext() if hard else relaxed(network):
+        for x, y in samples.in_order(whole_batches or EVALUATION_BATCH, whole_batches=bool(whole_batches)):
+            right += int((network(x).argmax(1) == y).sum())
+            total += len(y)
+    return right / max(total, 1)
+
+
+def _metrics(
+    network: nn.Sequential, task: Task, options: Options, resampler: Resampler, run: Run, loss_sum: Tensor, every: int
+) -> dict[str, Any]:
+    """A line of metrics.jsonl; empties `loss_sum`, which has gathered since the last one."""
+    dropped = task.train.batch if options.protocol == "paper" else 0
+    steps = run.step % every or every
+    top = [torch.softmax(layer.weight.detach(), 1).amax(1) for layer in logic_layers(network)]
+    metrics = {
+        "step": run.step,
+        "loss": float(loss_sum) / steps,
+        "soft": accuracy(network, task.held_out, hard=False, whole_batches=dropped),
+        "hard": accuracy(network, task.held_out, hard=True, whole_batches=dropped),
+        "measured_on": "test" if options.protocol == "paper" else "validation",
+        "entropy": [float(kernels.entropy(layer.weight.detach()).mean()) for layer in logic_layers(network)],
+        "dominated": [float((t >= resampler.rule.dominant).float().mean()) for t in top],
+        "dispersed": [float((t <= resampler.rule.dispersed).float().mean()) for t in top],
+        "redrawn": [int(count) for count in resampler.redrawn],
+        "frozen": [layer.frozen for layer in logic_layers(network)],
+    }
+    loss_sum.zero_()
+    return metrics
+
+
+def _check(preset: Preset, options: Options) -> None:
+    check(preset)
+    if options.protocol not in PROTOCOLS:
+        raise ConfigError(f"protocol is one of {', '.join(PROTOCOLS)}, not {options.protocol!r}")
+    if not 0 < options.validation < 1:
+        raise ConfigError(f"validation is a share between 0 and 1, not {options.validation}")
+    if not 0 <= options.seed < 2**63:
+        raise ConfigError(f"seed is a whole number from 0 to 2**63 - 1, not {options.seed}")
+    try:
+        torch.empty(1, device=options.device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"device {options.device!r} cannot be used: {reason}") from error
+
+
+def _claim(out: Path, resume: bool) -> None:
+    """Make the folder; never start anew over a run that is there."""
+    if resume and not (out / "last.safetensors").exists():
+        raise FileError(f"there is nothing to resume in {out}: it has no last.safetensors")
+    if not resume and (out / "last.safetensors").exists():
+        raise FileError(f"{out} holds a run already: add --resume to go on, or choose another folder with --out")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"the folder {out} cannot be made: {error.strerror}") from error
+    write_atomically(out / "metrics.jsonl", b"") if not resume else None
+
+
+def _noise_seed(seed: int, step: int) -> int:
+    first, second, *_ = draws.philox(seed, step, draws.NOISE, torch.zeros((), dtype=torch.int64))
+    return int(first) << 31 | int(second) >> 1
+
+
+def _start_optimizer(optimizer: torch.optim.Optimizer) -> None:
+    """Let Adam make its moments now: without a gradient nothing moves, and a checkpoint always holds the same names."""
+    for group in optimizer.param_groups:
+        for weight in group["params"]:
+            zeros = torch.zeros_like(weight)
+            step = torch.zeros((), dtype=torch.float32, device=weight.device)
+            optimizer.state[weight] = {"step": step, "exp_avg": zeros, "exp_avg_sq": zeros.clone()}
+
+
+def _state(
+    network: nn.Module, optimizer: torch.optim.Optimizer, resampler: Resampler, hardener: Hardener, loss_sum: Tensor
+) -> dict[str, Any]:
+    return {
+        "network": dict(network.state_dict()),
+        "optimizer": checkpoint.optimizer_state(optimizer),
+        "resampler": resampler.state_dict(),
+        "hardener": hardener.state_dict(),
+        "loss": {"sum": loss_sum},
+    }
+
+
+def _header(preset: Preset, options: Options, run: Run) -> dict[str, Any]:
+    return {
+        "preset": dataclasses.asdict(preset),
+        "options": dataclasses.asdict(options),
+        "run": dataclasses.asdict(run),
+    }
+
+
+def _restore(
+    out: Path, preset: Preset, options: Options, network: nn.Module, optimizer: torch.optim.Optimizer,
+    resampler: Resampler, hardener: Hardener, loss_sum: Tensor,
+) -> Run:  # fmt: skip
+    """Fill everything from last.safetensors; a run may be given more steps, but no other field may differ."""
+    path = out / "last.safetensors"
+    header = checkpoint.header(path)
+    for name, now, then in _differences(header, preset, options):
+        raise ConfigError(f"{path} was made with {name}={then!r}, not {now!r}: resume with the same settings")
+    saved = checkpoint.load(path, _state(network, optimizer, resampler, hardener, loss_sum))
+    network.load_state_dict(saved["network"])
+    checkpoint.load_optimizer_state(optimizer, saved["optimizer"])
+    resampler.load_state_dict(saved["resampler"])
+    hardener.load_state_dict(saved["hardener"])
+    loss_sum.copy_(saved["loss"]["sum"])
+    return Run(**header["run"])
+
+
+def _differences(header: dict[str, Any], preset: Preset, options: Options) -> Iterator[tuple[str, Any, Any]]:
+    for part, now in (("preset", preset), ("options", options)):
+        then = header.get(part)
+        for name, value in json.loads(json.dumps(dataclasses.asdict(now))).items():
+            old = then.get(name) if isinstance(then, dict) else None
+            if name not in ("steps", "device") and old != value:
+                yield name, value, old
+
+
+def _trim_metrics(path: Path, step: int) -> None:
+    """Drop lines later than the checkpoint, which a killed run has written and will write again."""
+    try:
+        lines = path.read_text().splitlines() if path.exists() else []
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"{path} cannot be read: {error}") from error
+    kept = [line for line in lines if (at := _step_of(line)) is not None and at <= step]
+    write_atomically(path, "".join(line + "\n" for line in kept).encode())
+
+
+def _step_of(line: str) -> int | None:
+    """The step a line of metrics is of; None for a line that was cut off."""
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _append(path: Path, metrics: dict[str, Any]) -> None:
+    try:
+        with path.open("a") as file:
+            file.write(json.dumps(metrics) + "\n")
+    except OSError as error:
+        raise FileError(f"{path} cannot be written: {error.strerror}") from error
