@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 import sys
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -76,13 +77,25 @@ def _train(name: str, data: Path | None, out: Path | None, resume: bool, **given
     own = {field.name for field in dataclasses.fields(Options)}
     row: Preset = dataclasses.replace(preset(name), **{k: v for k, v in given.items() if k not in own})
     options = Options(**{k: v for k, v in given.items() if k in own})
-    out = out or Path("runs") / name
+    out = out or _folder(name, resume)
     try:
         trained = train(row, out, options=options, data=data, resume=resume)
     except Interrupted as stopped:
         print(f"{stopped} (run folder: {out})", file=sys.stderr)
         raise typer.Exit(130) from None
     show(finish(trained, out), out, Console())
+
+
+def _folder(name: str, resume: bool) -> Path:
+    """The first folder of that preset that holds no run, or the last that does."""
+    first = Path("runs") / name
+    numbered = (first.with_name(f"{name}-{i}") for i in itertools.count(2))
+    before = first
+    for folder in itertools.chain([first], numbered):
+        if not (folder / "last.safetensors").exists():
+            return before if resume else folder
+        before = folder
+    raise AssertionError("there is always another number")
 
 
 def _widths(text: str) -> tuple[int, ...]:
@@ -96,7 +109,13 @@ def _with_flags() -> Any:
     """`_train` with a typed, documented flag for each field."""
     keyword = inspect.Parameter.KEYWORD_ONLY
     argument = Annotated[str, typer.Argument(metavar="PRESET", help="A name from `gatewise presets`.")]
-    folder = Annotated[Path | None, typer.Option("--out", help="The run's folder; runs/PRESET if not given.")]
+    folder = Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="The run's folder; without it runs/PRESET, or runs/PRESET-2 and so on. Resuming takes the last.",
+        ),
+    ]
     again = Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")]
     parameters = [
         inspect.Parameter("name", keyword, annotation=argument),

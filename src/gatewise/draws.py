@@ -22,7 +22,7 @@ ROUNDS = 10
 def philox(seed: int, step: int | Tensor, stream: int, index: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Four words in [0, 2**32) for each index (int64, below 2**32): the counter is (index, stream, step)."""
     zero = torch.zeros_like(index)
-    c0, c1, c2, c3 = index & MASK, zero + stream, zero + (step & MASK), zero + (step >> 32)
+    c0, c1, c2, c3 = index & MASK, zero + stream, zero + (step & MASK), zero + (step >> 32 & MASK)
     k0, k1 = seed & MASK, (seed >> 32) & MASK
     for _ in range(ROUNDS):
         first, second = c0 * MULTIPLIERS[0], c2 * MULTIPLIERS[1]

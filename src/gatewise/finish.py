@@ -57,8 +57,8 @@ def finish(trained: Trained, out: Path) -> Report:
     circuit = discretize(network, task.encoder.bit_shape)
     pruned = prune(circuit)
     checked = check_same(network, [circuit, pruned], trained)
-    head = network[-1]
-    model = BooleanModel(task.encoder, pruned, Head(head.classes, head.tau), notes={"dataset": trained.preset.dataset})
+    head = Head(task.classes, trained.preset.tau)
+    model = BooleanModel(task.encoder, pruned, head, notes={"dataset": trained.preset.dataset})
     model.save(out / "model.gatewise")
     with kernels.own_threads():
         relaxed, hard = (accuracy(network, task.test, hard=hard) for hard in (False, True))
@@ -84,7 +84,7 @@ def finish(trained: Trained, out: Path) -> Report:
 def check_same(network: nn.Sequential, circuits: list[Circuit], trained: Trained) -> int:
     """Compare the hard network, bit for bit, with circuits on the test set and on random bits; → samples compared."""
     network.eval()
-    body = nn.Sequential(*[stage for stage in network][:-1])
+    body = nn.Sequential(*list(network)[:-1])
     simulators = [Simulator(circuit) for circuit in circuits]
     generator = torch.Generator().manual_seed(trained.options.seed)
     shape = trained.task.encoder.bit_shape

@@ -61,7 +61,10 @@ def restrict(table: Table, j: int, value: int, k: int) -> Table:
 def swap_inputs(table: Table) -> Table:
     """The two-input gate with its inputs exchanged."""
     one = _like(table, 0b1001)
-    return table & one | (table & _like(table, 2)) << _like(table, 1) | (table >> _like(table, 1)) & _like(table, 2)
+    swapped: Table = (
+        table & one | (table & _like(table, 2)) << _like(table, 1) | (table >> _like(table, 1)) & _like(table, 2)
+    )
+    return swapped
 
 
 def evaluate(table: int, bits: tuple[int, ...]) -> int:

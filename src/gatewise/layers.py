@@ -123,7 +123,13 @@ class LogicDense(LogicLayer):
     """
 
     def __init__(
-        self, in_features: int, out_features: int, *, candidates: int = 16, wiring: str = "learned", init: str = "normal"
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        candidates: int = 16,
+        wiring: str = "learned",
+        init: str = "normal",
     ) -> None:
         _check(wiring, in_features=in_features, out_features=out_features, candidates=candidates)
         super().__init__(*_dense_wiring(in_features, out_features, candidates, wiring), init)
@@ -190,7 +196,9 @@ class LogicConv2d(LogicLayer):
         if x.ndim != 4 or x.shape[1] != self.in_channels:
             raise WiringError(f"LogicConv2d expects [batch, {self.in_channels}, height, width], not {list(x.shape)}")
         if min(map(self.output_size, x.shape[2:])) < 1:
-            raise WiringError(f"an image of {x.shape[2]}×{x.shape[3]} is smaller than the {self.kernel_size}-wide window")
+            raise WiringError(
+                f"an image of {x.shape[2]}×{x.shape[3]} is smaller than the {self.kernel_size}-wide window"
+            )
         return self.evaluate(x.permute(1, 2, 3, 0).to(self.weight.dtype)).permute(3, 0, 1, 2)
 
     def mix(self, x: Tensor, weight: Tensor, fanin: Tensor, gate: Tensor) -> Tensor:

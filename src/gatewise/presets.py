@@ -40,7 +40,9 @@ class Preset:
     init: str = flag("initial weights: normal, or residual (0.9 on passing the first input on)")
     batch: int = flag("samples a step", default=128)
     candidates: int = flag("candidates a neuron", default=16)
-    wiring: str = flag("learned, or fixed (each neuron keeps one random pair of inputs: DiffLogicNet)", default="learned")
+    wiring: str = flag(
+        "learned, or fixed (each neuron keeps one random pair of inputs: DiffLogicNet)", default="learned"
+    )
     clip: float = flag("largest norm of the gradient", default=10.0)
     restart: str = flag("weights of a dispersed neuron that is redrawn: normal or uniform", default="normal")
     harden_patience: int = flag("steps for which a layer's entropy has to be stable before it is frozen", default=200)
@@ -66,7 +68,9 @@ def _conv(
     )  # fmt: skip
 
 
-def _small(name: str, dense: tuple[int, ...], tau: float, steps: int, rate: float = 0.01, thresholds: int = 3) -> Preset:
+def _small(
+    name: str, dense: tuple[int, ...], tau: float, steps: int, rate: float = 0.01, thresholds: int = 3
+) -> Preset:
     row = _regular(name, name, thresholds, dense, tau, patience=100, steps=steps)
     return dataclasses.replace(row, rate=rate, eval_every=max(1, steps // 20))
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import math
 import signal
 import time
 from collections.abc import Iterator
@@ -28,7 +27,7 @@ from gatewise import checkpoint, draws, kernels
 from gatewise.batches import Batches, Bits
 from gatewise.data import DATASETS, load_dataset
 from gatewise.encode import Encoder, TableEncoder, Thermometer
-from gatewise.errors import ConfigError, DataError, FileError
+from gatewise.errors import ConfigError, FileError
 from gatewise.files import write_atomically
 from gatewise.harden import Hardener, add_gumbel_noise
 from gatewise.layers import logic_layers, relaxed
@@ -99,7 +98,8 @@ def prepare(preset: Preset, options: Options, data: Path | None) -> Task:
     if row.kind == "table":
         encoder = TableEncoder.mixed(row.columns, row.categories, preset.thresholds).fit(train_x)
     else:
-        assert row.low is not None and row.high is not None, row.name
+        assert row.low is not None, row.name
+        assert row.high is not None, row.name
         encoder = Thermometer.equal(preset.thresholds, row.low, row.high, row.shape)
     test = Bits(splits.test_x, splits.test_y, encoder, device)
     held_out = Bits(splits.train_x[order[:held]], splits.train_y[order[:held]], encoder, device) if held else test
@@ -149,7 +149,7 @@ def train(
                 torch.manual_seed(_noise_seed(options.seed, run.step))
             loss = nn.functional.cross_entropy(network(x), y)
             optimizer.zero_grad(set_to_none=True)
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(weights, preset.clip)
             optimizer.step()
             if run.step < preset.resample_steps:
@@ -179,7 +179,8 @@ def train(
                 last_save = time.monotonic()
             if stop.asked and run.step < preset.steps:
                 raise Interrupted(f"stopped at step {run.step:,} of {preset.steps:,}; --resume goes on from there")
-    network.load_state_dict(checkpoint.load(out / "best.safetensors", {"network": dict(network.state_dict())})["network"])
+    best = checkpoint.load(out / "best.safetensors", {"network": dict(network.state_dict())})
+    network.load_state_dict(best["network"])
     return Trained(network.eval(), task, preset, options, run)
 
 

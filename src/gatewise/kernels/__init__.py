@@ -10,6 +10,7 @@ import contextlib
 import functools
 import logging
 from collections.abc import Iterator
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -49,7 +50,7 @@ def _say_why_not() -> None:
 
 
 def choose(asked: str, device: torch.device, dtype: torch.dtype) -> str:
-    """Which kernels serve tensors of this device and type: a pure function of its arguments and of what is installed."""
+    """Which kernels serve tensors of this device and type; apart from what is installed, the arguments decide."""
     fits = device.type == "cpu" and dtype == torch.float32
     if asked == "native" and not fits:
         raise KernelError(f"the native kernels need float32 on the CPU, not {dtype} on {device.type}")
@@ -58,25 +59,38 @@ def choose(asked: str, device: torch.device, dtype: torch.dtype) -> str:
     return "native" if native.available() else "reference"
 
 
-def _chosen(x: Tensor) -> str:
+class Kernels(Protocol):
+    """What a module of kernels offers."""
+
+    def mix_dense(self, x: Tensor, weight: Tensor, fanin: Tensor, gate: Tensor) -> Tensor: ...
+
+    def mix_conv(
+        self, x: Tensor, weight: Tensor, fanin: Tensor, gate: Tensor, kernel_size: int, stride: int, padding: int
+    ) -> Tensor: ...
+
+    def resample_rows(
+        self, rule: ResampleRule, source: Source, seed: int, step: int | Tensor, stream: int,
+        weight: Tensor, fanin: Tensor, gate: Tensor, mean: Tensor, count: Tensor,
+    ) -> Tensor: ...  # fmt: skip
+
+
+def _kernels(x: Tensor) -> Kernels:
     name = choose(_asked, x.device, x.dtype)
     if name == "reference" and _asked == "auto" and x.device.type == "cpu" and not native.available():
         _say_why_not()
-    return name
+    return native if name == "native" else reference
 
 
 def mix_dense(x: Tensor, weight: Tensor, fanin: Tensor, gate: Tensor) -> Tensor:
     """x [D, B], weight [N, K], fanin int32 [N, K, 2], gate uint8 [N, K] → y [N, B], differentiable in x and weight."""
-    kernels = native if _chosen(x) == "native" else reference
-    return kernels.mix_dense(x, weight, fanin, gate)
+    return _kernels(x).mix_dense(x, weight, fanin, gate)
 
 
 def mix_conv(
     x: Tensor, weight: Tensor, fanin: Tensor, gate: Tensor, kernel_size: int, stride: int, padding: int
 ) -> Tensor:
     """x [C, H, W, B], fanin int32 [N, K, 2, 3] → y [N, OH, OW, B], differentiable in x and weight."""
-    kernels = native if _chosen(x) == "native" else reference
-    return kernels.mix_conv(x, weight, fanin, gate, kernel_size, stride, padding)
+    return _kernels(x).mix_conv(x, weight, fanin, gate, kernel_size, stride, padding)
 
 
 def resample_rows(
@@ -92,5 +106,4 @@ def resample_rows(
     count: Tensor,
 ) -> Tensor:
     """One step of Algorithm 1 on a layer, in place; → uint8 [N]: 0 kept, 1 dominated, 2 dispersed (see resample.py)."""
-    kernels = native if _chosen(weight) == "native" else reference
-    return kernels.resample_rows(rule, source, seed, step, stream, weight, fanin, gate, mean, count)
+    return _kernels(weight).resample_rows(rule, source, seed, step, stream, weight, fanin, gate, mean, count)

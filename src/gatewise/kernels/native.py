@@ -28,14 +28,14 @@ _SIZES = ("neurons", "candidates", "batch", "channels", "height", "width", "out_
 
 
 class _Layer(ctypes.Structure):
-    _fields_ = [  # noqa: RUF012
+    _fields_ = [
         *((name, ctypes.c_int64) for name in (*_SIZES, "coordinates", "stride", "padding")),
         *((name, ctypes.c_void_p) for name in ("fanin", "gate", "weight", "p")),
     ]
 
 
 class _Resample(ctypes.Structure):
-    _fields_ = [  # noqa: RUF012
+    _fields_ = [
         *((name, ctypes.c_int64) for name in ("neurons", "candidates", "coordinates", "size", "width", "groups")),
         *((name, ctypes.c_uint64) for name in ("seed", "step")),
         *((name, ctypes.c_int64) for name in ("stream", "patience", "normal")),
@@ -44,7 +44,7 @@ class _Resample(ctypes.Structure):
 
 
 class _Piece(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_int64) for name in ("n0", "n1", "b0", "b1")]  # noqa: RUF012
+    _fields_ = [(name, ctypes.c_int64) for name in ("n0", "n1", "b0", "b1")]
 
 
 @functools.cache

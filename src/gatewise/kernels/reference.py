@@ -88,7 +88,7 @@ def resample_rows(
     mean: Tensor,
     count: Tensor,
 ) -> Tensor:
-    """One step of Algorithm 1 on a layer, in place; → uint8 [N]: 0 kept, 1 dominated and redrawn, 2 dispersed and redrawn.
+    """One step of Algorithm 1 on a layer, in place; → uint8 [N]: 0 kept, 1 redrawn as dominated, 2 as dispersed.
 
     weight [N, K], fanin [N, K, 2, …], gate [N, K], mean [N] (NaN before the first step), count int32 [N]. Masks, not
     index lists: no step depends on how many rows are redrawn.
@@ -108,7 +108,9 @@ def resample_rows(
     words = draws.philox(seed, step, stream, index)
     is_best = torch.arange(candidates, device=weight.device) == best[:, None]
     redraw = dominated[:, None] & ~is_best | dispersed[:, None]
-    fanin.copy_(torch.where(redraw.view(*redraw.shape, *(1,) * (fanin.ndim - 2)), source.draw(fanin, words[1:3]), fanin))
+    fanin.copy_(
+        torch.where(redraw.view(*redraw.shape, *(1,) * (fanin.ndim - 2)), source.draw(fanin, words[1:3]), fanin)
+    )
     gate.copy_(torch.where(redraw, words[0] & 15, gate))
 
     kept = torch.where(is_best, math.log(rule.reset * (candidates - 1) / (1 - rule.reset)), 0.0)
