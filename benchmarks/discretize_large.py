@@ -1,6 +1,6 @@
 """Seconds and peak memory to discretize, prune and count cifar-conv-l, 2.3 million neurons, with random weights.
 
-    python benchmarks/discretize_large.py [--preset cifar-conv-l]
+python benchmarks/discretize_large.py [--preset cifar-conv-l]
 """
 
 from __future__ import annotations

@@ -31,9 +31,8 @@ def dense_and_conv(seed: int, channels: int, side: int, stride: int, padding: in
     second = LogicConv2d(4, 6, 1, channels_per_kernel=None, init="residual")
     third = LogicConv2d(6, 6, 3, padding=1)
     inputs = 6 * inside**2
-    return nn.Sequential(
-        first, second, third, nn.Flatten(), LogicDense(inputs, inputs), LogicDense(inputs, 31, wiring="fixed"), GroupSum(4)
-    )
+    dense = (LogicDense(inputs, inputs), LogicDense(inputs, 31, wiring="fixed"))
+    return nn.Sequential(first, second, third, nn.Flatten(), *dense, GroupSum(4))
 
 
 @settings(max_examples=25, deadline=None)

@@ -202,7 +202,7 @@ def test_float64_and_other_devices_run_the_reference():
 
 
 def test_a_request_that_cannot_be_met_says_what_there_is():
-    with pytest.raises(KernelError, match="float32 on the CPU, not torch.float64"):
+    with pytest.raises(KernelError, match=r"float32 on the CPU, not torch\.float64"):
         kernels.choose("native", torch.device("cpu"), torch.float64)
     with pytest.raises(KernelError, match="auto, native, reference"), kernels.use("fast"):
         pass

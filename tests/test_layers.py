@@ -36,7 +36,7 @@ def test_coverage_uses_every_input_equally_often_in_each_assignment(inputs, neur
 
 
 def test_too_few_neurons_for_the_inputs_is_a_clear_error():
-    with pytest.raises(WiringError, match="4 neurons .* cannot read all 9 inputs: use at least 5"):
+    with pytest.raises(WiringError, match=r"4 neurons .* cannot read all 9 inputs: use at least 5"):
         LogicDense(9, 4)
 
 
@@ -135,7 +135,7 @@ def test_group_sum_counts_equal_groups_and_pads_with_zeros():
 def test_a_state_dict_reloads_a_network_whole():
     torch.manual_seed(1)
     first = network()
-    list(first)[0].freeze()
+    next(iter(first)).freeze()
     torch.manual_seed(2)
     second = network()
     bits = torch.randint(2, (20, 2, 8, 8)).float()

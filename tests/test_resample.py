@@ -21,7 +21,7 @@ def normalised_entropy(w: list[float]) -> float:
 
 
 class Transcript:
-    """Algorithm 1 for one neuron, with the defaults of the design: EMA from the first entropy, counter reset when ready."""
+    """Algorithm 1 for one neuron, as the design has it: EMA from the first entropy, counter reset when ready."""
 
     def __init__(self, momentum: float, stability: float, patience: int) -> None:
         self.momentum, self.stability, self.patience = momentum, stability, patience

@@ -18,11 +18,12 @@ _HOME = {
     "Hardener": "harden",
     "discretize": "discretization",
     "BooleanModel": "model",
+    "Head": "model",
     "load": "model",
     "GatewiseError": "errors",
 }
 
-__all__ = ["BooleanModel", "GatewiseError", "GroupSum", "Hardener", "LogicConv2d", "LogicDense", "Resampler"]
+__all__ = ["BooleanModel", "GatewiseError", "GroupSum", "Hardener", "Head", "LogicConv2d", "LogicDense", "Resampler"]
 __all__ += ["__version__", "discretize", "load"]
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from gatewise.errors import GatewiseError
     from gatewise.harden import Hardener
     from gatewise.layers import GroupSum, LogicConv2d, LogicDense
-    from gatewise.model import BooleanModel, load
+    from gatewise.model import BooleanModel, Head, load
     from gatewise.resample import Resampler
 
 

@@ -24,6 +24,9 @@ from gatewise.errors import FileError
 
 Arrays = dict[str, NDArray[Any]]
 
+PART = ".gatewise-*.part"
+"""What a file is called until it is whole."""
+
 
 def write_atomically(path: str | os.PathLike[str], data: bytes | Callable[[IO[bytes]], object]) -> None:
     """Write `data`, or what `data` writes to the file it is handed, so that `path` is the old file or the new one.
@@ -32,7 +35,7 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | Callable[[IO[by
     what was at `path` as it was, and nothing beside it.
     """
     target = Path(os.path.realpath(path))  # a link stays a link
-    beside = target.parent / f".gatewise-{secrets.token_hex(8)}.part"
+    beside = target.parent / PART.replace("*", secrets.token_hex(8))
     try:
         try:
             with open(beside, "xb") as file:
@@ -49,6 +52,15 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | Callable[[IO[by
         _sync_folder(target.parent)
     except OSError as error:
         raise FileError(f"{os.fspath(path)} cannot be written: {_reason(error)}") from error
+
+
+def remove_parts(folder: Path) -> None:
+    """Remove what writers that were killed have left in a folder in which nobody else is writing."""
+    try:
+        for part in folder.glob(PART):
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise FileError(f"{folder} cannot be tidied: {_reason(error)}") from error
 
 
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]], header: Mapping[str, Any]) -> None:

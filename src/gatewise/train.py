@@ -28,7 +28,7 @@ from gatewise.batches import Batches, Bits
 from gatewise.data import DATASETS, load_dataset
 from gatewise.encode import Encoder, TableEncoder, Thermometer
 from gatewise.errors import ConfigError, FileError
-from gatewise.files import write_atomically
+from gatewise.files import remove_parts, write_atomically
 from gatewise.harden import Hardener, add_gumbel_noise
 from gatewise.layers import logic_layers, relaxed
 from gatewise.presets import Preset, build_network, check, flag
@@ -71,6 +71,8 @@ class Run:
     """Where a run stands."""
 
     step: int = 0
+    evaluated: int = 0
+    """The step of the last evaluation, since which the loss is gathered."""
     best_accuracy: float = -1.0
     best_step: int = -1
 
@@ -105,8 +107,13 @@ def prepare(preset: Preset, options: Options, data: Path | None) -> Task:
     held_out = Bits(splits.train_x[order[:held]], splits.train_y[order[:held]], encoder, device) if held else test
     if not held and options.protocol == "validation":
         raise ConfigError(f"validation={options.validation} holds out none of {n} samples: ask for a larger share")
-    train = Bits(train_x, train_y, encoder, device)
-    return Task(encoder, row.classes, Batches(train, preset.batch, options.seed, row.augmentation), held_out, test)
+    train = Batches(Bits(train_x, train_y, encoder, device), preset.batch, options.seed, row.augmentation)
+    if options.protocol == "paper" and train.batch > len(test):
+        raise ConfigError(
+            f"protocol=paper measures on whole batches, but batch={train.batch} is more than the {len(test)} test "
+            f"samples: ask for a smaller batch"
+        )
+    return Task(encoder, row.classes, train, held_out, test)
 
 
 def train(
@@ -149,9 +156,10 @@ def train(
                 torch.manual_seed(_noise_seed(options.seed, run.step))
             loss = nn.functional.cross_entropy(network(x), y)
             optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-            nn.utils.clip_grad_norm_(weights, preset.clip)
-            optimizer.step()
+            if loss.requires_grad:  # not once every layer is frozen
+                loss.backward()  # type: ignore[no-untyped-call]
+                nn.utils.clip_grad_norm_(weights, preset.clip)
+                optimizer.step()
             if run.step < preset.resample_steps:
                 resampler.step()
             else:
@@ -162,7 +170,7 @@ def train(
 
             if run.step % preset.eval_every == 0 or run.step == preset.steps:
                 milliseconds = 1e3 * (time.monotonic() - interval_start) / (run.step - interval_first)
-                metrics = _metrics(network, task, options, resampler, run, loss_sum, preset.eval_every)
+                metrics = _metrics(network, task, options, resampler, run, loss_sum)
                 metrics["step_ms"] = round(milliseconds, 3)
                 if metrics["hard"] > run.best_accuracy:
                     run.best_accuracy, run.best_step = metrics["hard"], run.step
@@ -229,15 +237,14 @@ def accuracy(network: nn.Module, samples: Bits, *, hard: bool, whole_batches: in
 
 
 def _metrics(
-    network: nn.Sequential, task: Task, options: Options, resampler: Resampler, run: Run, loss_sum: Tensor, every: int
+    network: nn.Sequential, task: Task, options: Options, resampler: Resampler, run: Run, loss_sum: Tensor
 ) -> dict[str, Any]:
     """A line of metrics.jsonl; empties `loss_sum`, which has gathered since the last one."""
     dropped = task.train.batch if options.protocol == "paper" else 0
-    steps = run.step % every or every
     top = [torch.softmax(layer.weight.detach(), 1).amax(1) for layer in logic_layers(network)]
     metrics = {
         "step": run.step,
-        "loss": float(loss_sum) / steps,
+        "loss": float(loss_sum) / (run.step - run.evaluated),
         "soft": accuracy(network, task.held_out, hard=False, whole_batches=dropped),
         "hard": accuracy(network, task.held_out, hard=True, whole_batches=dropped),
         "measured_on": "test" if options.protocol == "paper" else "validation",
@@ -245,9 +252,11 @@ def _metrics(
         "dominated": [float((t >= resampler.rule.dominant).float().mean()) for t in top],
         "dispersed": [float((t <= resampler.rule.dispersed).float().mean()) for t in top],
         "redrawn": [int(count) for count in resampler.redrawn],
+        "redrawn_share": sum(map(int, resampler.redrawn)) / sum(map(len, top)),
         "frozen": [layer.frozen for layer in logic_layers(network)],
     }
     loss_sum.zero_()
+    run.evaluated = run.step
     return metrics
 
 
@@ -260,7 +269,7 @@ def _check(preset: Preset, options: Options) -> None:
     if not 0 <= options.seed < 2**63:
         raise ConfigError(f"seed is a whole number from 0 to 2**63 - 1, not {options.seed}")
     try:
-        torch.empty(1, device=options.device)
+        float(torch.zeros(1, device=options.device))
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"device {options.device!r} cannot be used: {reason}") from error
@@ -268,15 +277,19 @@ def _check(preset: Preset, options: Options) -> None:
 
 def _claim(out: Path, resume: bool) -> None:
     """Make the folder; never start anew over a run that is there."""
-    if resume and not (out / "last.safetensors").exists():
-        raise FileError(f"there is nothing to resume in {out}: it has no last.safetensors")
-    if not resume and (out / "last.safetensors").exists():
-        raise FileError(f"{out} holds a run already: add --resume to go on, or choose another folder with --out")
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        there = (out / "last.safetensors").exists()
+        if not there and not resume:
+            out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FileError(f"the folder {out} cannot be made: {error.strerror}") from error
-    write_atomically(out / "metrics.jsonl", b"") if not resume else None
+        raise FileError(f"the folder {out} cannot be used: {error.strerror}") from error
+    if resume and not there:
+        raise FileError(f"there is nothing to resume in {out}: it has no last.safetensors")
+    if not resume and there:
+        raise FileError(f"{out} holds a run already: add --resume to go on, or choose another folder with --out")
+    remove_parts(out)
+    if not resume:
+        write_atomically(out / "metrics.jsonl", b"")
 
 
 def _noise_seed(seed: int, step: int) -> int:
@@ -328,7 +341,12 @@ def _restore(
     resampler.load_state_dict(saved["resampler"])
     hardener.load_state_dict(saved["hardener"])
     loss_sum.copy_(saved["loss"]["sum"])
-    return Run(**header["run"])
+    run = Run(**header["run"])
+    if run.step > preset.steps:
+        raise ConfigError(f"the run in {out} has done {run.step:,} steps already, which is more than {preset.steps:,}")
+    if run.best_step >= 0:
+        checkpoint.header(out / "best.safetensors")  # better to miss it now than at the end
+    return run
 
 
 def _differences(header: dict[str, Any], preset: Preset, options: Options) -> Iterator[tuple[str, Any, Any]]:
