@@ -76,7 +76,7 @@ def _small(
 
 
 _ROWS = (
-    _small("digits", (2_000, 2_000, 1_000), tau=8, steps=1_500, rate=0.02, thresholds=7),
+    _small("digits", (6_000, 3_000), tau=20, steps=1_000, rate=0.02, thresholds=7),
     _regular("mnist-regular-s", "mnist", 1, (8_000,) * 6, tau=10, patience=100),
     _regular("mnist-regular-m", "mnist", 1, (64_000,) * 6, tau=45, patience=1_000),
     _regular("cifar-regular-s", "cifar10", 3, (12_000,) * 4, tau=33, patience=100),

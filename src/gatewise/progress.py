@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
+
+
+@contextlib.contextmanager
+def loading(name: str) -> Iterator[Callable[[int, int], None]]:
+    """A callback (done, total) for slow work on a dataset, shown as a bar on a terminal."""
+    console = Console(stderr=True)
+    with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(f"loading {name}", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 class Progress:

@@ -32,12 +32,12 @@ from gatewise.files import remove_parts, write_atomically
 from gatewise.harden import Hardener, add_gumbel_noise
 from gatewise.layers import logic_layers, relaxed
 from gatewise.presets import Preset, build_network, check, flag
-from gatewise.progress import Progress
+from gatewise.progress import Progress, loading
 from gatewise.resample import Resampler
 
 PROTOCOLS = ("validation", "paper")
 SAVE_SECONDS = 60.0
-EVALUATION_BATCH = 512
+EVALUATION_BATCH = 256
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,8 @@ class Trained:
 def prepare(preset: Preset, options: Options, data: Path | None) -> Task:
     """Load the preset's dataset, fit its encoder on the training part and split off what picks the checkpoint."""
     row, device = DATASETS[preset.dataset], torch.device(options.device)
-    splits = load_dataset(preset.dataset, data)
+    with loading(preset.dataset) as progress:
+        splits = load_dataset(preset.dataset, data, progress=progress)
     n = len(splits.train_y)
     order = draws.permutation(options.seed, 0, draws.VALIDATION, n, torch.device("cpu")).numpy()
     held = round(options.validation * n) if options.protocol == "validation" else 0
@@ -172,7 +173,7 @@ def train(
                 milliseconds = 1e3 * (time.monotonic() - interval_start) / (run.step - interval_first)
                 metrics = _metrics(network, task, options, resampler, run, loss_sum)
                 metrics["step_ms"] = round(milliseconds, 3)
-                if metrics["hard"] > run.best_accuracy:
+                if metrics["hard"] >= run.best_accuracy:  # of equals, the one that has learned for longer
                     run.best_accuracy, run.best_step = metrics["hard"], run.step
                     best = {"network": dict(network.state_dict())}
                     checkpoint.save(out / "best.safetensors", best, _header(preset, options, run))

@@ -18,38 +18,56 @@ enum { LANES = 4 };
 enum { WIDE = 4 };   /* vectors held in registers at a time */
 enum { BLOCK = 256 }; /* samples between two looks at where the inputs stand */
 
-typedef float vec __attribute__((vector_size(LANES * sizeof(float)), aligned(4), may_alias));
+#define INLINE static inline __attribute__((always_inline))
 
-/* A gate as the kernels use it: coefficients of its multilinear extension, and which fanin stands for a and b.
- * A gate that ignores an input is given its other one twice: what is not fetched costs nothing, and the
- * coefficients of the ignored input are zero. */
-struct gate {
-  float c0, ca, cb, cab;
-  int32_t a, b, reads;
+typedef float vec __attribute__((vector_size(LANES * sizeof(float)), aligned(4), may_alias));
+typedef int32_t ivec __attribute__((vector_size(LANES * sizeof(int32_t)), aligned(4), may_alias));
+
+/* Sets of gates, a bit each: those that read anything, and those that do not depend on their first, or second, input.
+ * A gate that ignores an input is given its other one twice: what is not fetched costs nothing, and the coefficients
+ * of the ignored input are zero. */
+struct gate_sets {
+  uint32_t read, ignore_a, ignore_b;
 };
 
-static void derive_gates(struct gate *gates) {
+static struct gate_sets derive_sets(void) {
+  struct gate_sets sets = {0, 0, 0};
   for (int id = 0; id < 16; id++) {
     const int f00 = id >> 3 & 1, f01 = id >> 2 & 1, f10 = id >> 1 & 1, f11 = id & 1;
-    const bool reads_a = f00 != f10 || f01 != f11, reads_b = f00 != f01 || f10 != f11;
-    gates[id] = (struct gate){(float)f00,
-                              (float)(f10 - f00),
-                              (float)(f01 - f00),
-                              (float)(f00 - f01 - f10 + f11),
-                              reads_a ? 0 : 1,
-                              reads_b ? 1 : 0,
-                              reads_a || reads_b};
+    const bool depends_a = f00 != f10 || f01 != f11, depends_b = f00 != f01 || f10 != f11;
+    sets.read |= (uint32_t)(depends_a || depends_b) << id;
+    sets.ignore_a |= (uint32_t)!depends_a << id;
+    sets.ignore_b |= (uint32_t)!depends_b << id;
   }
+  return sets;
 }
 
-/* What one neuron mixes: probability times the coefficients of each gate. Candidates that are constants read
- * nothing, so they only add to `constant`; the others are packed, and `index` says which candidate each was. */
+/* Sum and maximum in eight parts, which the compiler may keep in one register; one part would be a chain of k steps. */
+#define IN_PARTS(NAME, START, COMBINE)                                  \
+  INLINE float NAME(const float *x, int64_t k) {                        \
+    float part[8];                                                      \
+    for (int j = 0; j < 8; j++) part[j] = START;                        \
+    int64_t i = 0;                                                      \
+    for (; i + 8 <= k; i += 8)                                          \
+      for (int j = 0; j < 8; j++) part[j] = COMBINE(part[j], x[i + j]); \
+    for (; i < k; i++) part[0] = COMBINE(part[0], x[i]);                \
+    for (int half = 4; half; half /= 2)                                 \
+      for (int j = 0; j < half; j++) part[j] = COMBINE(part[j], part[j + half]); \
+    return part[0];                                                     \
+  }
+#define ADD(a, b) ((a) + (b))
+#define LARGER(a, b) ((a) > (b) ? (a) : (b))
+IN_PARTS(sum, 0, ADD)
+IN_PARTS(maximum, -INFINITY, LARGER)
+
+/* What one neuron mixes: probability times the coefficients of each gate, and which candidates read their inputs;
+ * the constants among them only add to `constant`. */
 struct mixture {
-  int64_t count;
   float constant;
-  float ca[GW_MAX_CANDIDATES], cb[GW_MAX_CANDIDATES], cab[GW_MAX_CANDIDATES];
-  int32_t index[GW_MAX_CANDIDATES];
-  const int32_t *a[GW_MAX_CANDIDATES], *b[GW_MAX_CANDIDATES]; /* the fanin of each */
+  float ca[GW_MAX_CANDIDATES], cb[GW_MAX_CANDIDATES], cab[GW_MAX_CANDIDATES]; /* by candidate */
+  int64_t count;
+  int32_t index[GW_MAX_CANDIDATES];                           /* the candidates that read */
+  const int32_t *a[GW_MAX_CANDIDATES], *b[GW_MAX_CANDIDATES]; /* their fanins */
 };
 
 /* Where the inputs of a mixture stand at one position: a row of samples each. */
@@ -60,54 +78,58 @@ struct gradient_rows {
   float *a[GW_MAX_CANDIDATES], *b[GW_MAX_CANDIDATES];
 };
 
-static inline void load_mixture(const struct gw_layer *l, const struct gate *gates, int64_t n, struct mixture *m) {
-  const int64_t k = l->candidates, width = l->coordinates;
+INLINE void load_mixture(const struct gw_layer *l, const struct gate_sets *sets, int64_t n, int64_t k,
+                         struct mixture *restrict m) {
+  const int64_t width = l->coordinates;
   const int32_t *fanin = l->fanin + n * k * 2 * width;
-  const uint8_t *gate = l->gate + n * k;
-  const float *p = l->p + n * k;
-  int64_t count = 0;
-  float constant = 0;
+  const uint8_t *restrict gate = l->gate + n * k;
+  const float *restrict p = l->p + n * k;
+  float c0[GW_MAX_CANDIDATES];
   for (int64_t i = 0; i < k; i++) {
-    const struct gate *g = gates + (gate[i] & 15);
-    constant += p[i] * g->c0;
-    m->ca[count] = p[i] * g->ca;
-    m->cb[count] = p[i] * g->cb;
-    m->cab[count] = p[i] * g->cab;
+    const int32_t f00 = gate[i] >> 3 & 1, f01 = gate[i] >> 2 & 1, f10 = gate[i] >> 1 & 1, f11 = gate[i] & 1;
+    c0[i] = p[i] * (float)f00;
+    m->ca[i] = p[i] * (float)(f10 - f00);
+    m->cb[i] = p[i] * (float)(f01 - f00);
+    m->cab[i] = p[i] * (float)(f00 - f01 - f10 + f11);
+  }
+  int64_t count = 0;
+  for (int64_t i = 0; i < k; i++) {
+    const uint32_t g = gate[i] & 15;
     m->index[count] = (int32_t)i;
-    m->a[count] = fanin + (2 * i + g->a) * width;
-    m->b[count] = fanin + (2 * i + g->b) * width;
-    count += g->reads;
+    m->a[count] = fanin + (2 * i + (sets->ignore_a >> g & 1)) * width;
+    m->b[count] = fanin + (2 * i + (~sets->ignore_b >> g & 1)) * width;
+    count += sets->read >> g & 1;
   }
   m->count = count;
-  m->constant = constant;
+  m->constant = sum(c0, k);
 }
 
-/* e**x for x <= 0 to the last bit or two: 2**n by the exponent, the rest by a polynomial; the compiler vectorises
- * loops over it, which it cannot do with the library's expf. */
-static inline float exp_negative(float x) {
-  const float clamped = x < -87.0f ? -87.0f : x;
-  const float n = (float)(int32_t)(clamped * 1.44269504f - 0.5f);
-  const float r = (clamped - n * 0.693359375f) + n * 2.12194440e-4f;
-  float e = 1.0f / 5040;
-  e = e * r + 1.0f / 720;
-  e = e * r + 1.0f / 120;
-  e = e * r + 1.0f / 24;
-  e = e * r + 1.0f / 6;
-  e = e * r + 0.5f;
-  e = e * r + 1.0f;
-  e = e * r + 1.0f;
-  const int32_t bits = ((int32_t)n + 127) << 23;
-  float scale;
-  memcpy(&scale, &bits, sizeof scale);
-  return e * scale;
+/* e[i] = exp(below[i]), below[i] = weight[i] - largest, to the last bit or two: 2**n by the exponent, the rest by a
+ * polynomial. Where e vanishes, below is cut off. Both arrays are filled up to a whole vector. */
+INLINE void exponentials(const float *restrict weight, float largest, float *restrict below, float *restrict e,
+                         int64_t k) {
+  for (int64_t i = 0; i < k; i++) below[i] = LARGER(weight[i] - largest, -87.0f);
+  for (int64_t i = k; i % LANES; i++) below[i] = 0;
+  for (int64_t i = 0; i < k; i += LANES) {
+    const vec x = *(const vec *)(below + i);
+    const ivec n = __builtin_convertvector(x * 1.44269504f - 0.5f, ivec);
+    const vec whole = __builtin_convertvector(n, vec), r = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
+    vec value = r * (1.0f / 5040) + 1.0f / 720;
+    value = value * r + 1.0f / 120;
+    value = value * r + 1.0f / 24;
+    value = value * r + 1.0f / 6;
+    value = value * r + 0.5f;
+    value = value * r + 1.0f;
+    value = value * r + 1.0f;
+    *(vec *)(e + i) = value * (vec)((n + 127) << 23);
+  }
 }
 
-static inline void softmax(const float *weight, float *p, int64_t k) {
-  float largest = weight[0], whole = 0;
-  for (int64_t i = 1; i < k; i++) largest = weight[i] > largest ? weight[i] : largest;
-  for (int64_t i = 0; i < k; i++) p[i] = exp_negative(weight[i] - largest);
-  for (int64_t i = 0; i < k; i++) whole += p[i];
-  for (int64_t i = 0; i < k; i++) p[i] /= whole;
+INLINE void softmax(const float *restrict weight, float *restrict p, int64_t k) {
+  float below[GW_MAX_CANDIDATES], e[GW_MAX_CANDIDATES];
+  exponentials(weight, maximum(weight, k), below, e, k);
+  const float scale = 1 / sum(e, k);
+  for (int64_t i = 0; i < k; i++) p[i] = e[i] * scale;
 }
 
 /* The first element of the row that a fanin names at output position (oy, ox); negative in the padding. */
@@ -124,10 +146,14 @@ static inline int64_t element(const struct gw_layer *l, const int32_t *fanin, in
   do {                                                                                 \
     T acc[COUNT];                                                                      \
     for (int v = 0; v < (COUNT); v++) acc[v] = (T){0} + m->constant;                   \
-    for (int64_t i = 0; i < m->count; i++) {                                           \
-      const T *a = (const T *)(at->a[i] + s), *b = (const T *)(at->b[i] + s);          \
+    for (int64_t j = 0; j < m->count; j++) {                                           \
+      const T *a = (const T *)(at->a[j] + s), *b = (const T *)(at->b[j] + s);          \
+      const int64_t i = m->index[j];                                                   \
       const float ca = m->ca[i], cb = m->cb[i], cab = m->cab[i];                       \
-      for (int v = 0; v < (COUNT); v++) acc[v] += cb * b[v] + a[v] * (cab * b[v] + ca); \
+      for (int v = 0; v < (COUNT); v++) {                                              \
+        acc[v] += cb * b[v];                                                           \
+        acc[v] += a[v] * (cab * b[v] + ca);                                            \
+      }                                                                                \
     }                                                                                  \
     for (int v = 0; v < (COUNT); v++) ((T *)(y + s))[v] = acc[v];                      \
   } while (0)
@@ -139,15 +165,14 @@ static inline void mix(const struct mixture *m, const struct rows *at, int64_t s
   for (; s < samples; s++) MIX(float, 1);
 }
 
-void JOIN(gw_forward, GW_LEVEL)(const struct gw_layer *l, const struct gw_piece *piece, const float *x, float *y) {
+INLINE void forward(const struct gw_layer *l, const struct gw_piece *piece, const float *x, float *y, int64_t k) {
   const float zeros[BLOCK] = {0};
-  struct gate gates[16];
+  const struct gate_sets sets = derive_sets();
   struct mixture m;
   struct rows at;
-  derive_gates(gates);
   for (int64_t n = piece->n0; n < piece->n1; n++) {
-    softmax(l->weight + n * l->candidates, l->p + n * l->candidates, l->candidates);
-    load_mixture(l, gates, n, &m);
+    softmax(l->weight + n * k, l->p + n * k, k);
+    load_mixture(l, &sets, n, k, &m);
     for (int64_t oy = 0; oy < l->out_height; oy++)
       for (int64_t ox = 0; ox < l->out_width; ox++) {
         float *out = y + ((n * l->out_height + oy) * l->out_width + ox) * l->batch;
@@ -161,6 +186,14 @@ void JOIN(gw_forward, GW_LEVEL)(const struct gw_layer *l, const struct gw_piece 
         }
       }
   }
+}
+
+/* The usual number of candidates is known to the compiler, which then unrolls what depends on it. */
+void JOIN(gw_forward, GW_LEVEL)(const struct gw_layer *l, const struct gw_piece *piece, const float *x, float *y) {
+  if (l->candidates == 16)
+    forward(l, piece, x, y, 16);
+  else
+    forward(l, piece, x, y, l->candidates);
 }
 
 /* ---- backward ---- */
@@ -192,15 +225,17 @@ static inline float total_one(float v) { return v; }
     T d[COUNT], whole = (T){0};                                                               \
     for (int v = 0; v < (COUNT); v++) d[v] = g[v], whole += d[v];                             \
     *dy_sum += TOTAL(whole);                                                                  \
-    for (int64_t i = 0; i < m->count; i++) {                                                  \
-      const T *a = (const T *)(at->a[i] + s), *b = (const T *)(at->b[i] + s);                 \
+    for (int64_t j = 0; j < m->count; j++) {                                                  \
+      const T *a = (const T *)(at->a[j] + s), *b = (const T *)(at->b[j] + s);                 \
+      const int64_t i = m->index[j];                                                          \
       const float ca = m->ca[i], cb = m->cb[i], cab = m->cab[i];                              \
       T sum = (T){0};                                                                         \
       for (int v = 0; v < (COUNT); v++) {                                                     \
         const T av = a[v], bv = b[v], slope_a = d[v] * (cab * bv + ca), lone_b = d[v] * cb;   \
-        sum += av * slope_a + lone_b * bv;                                                    \
+        sum += av * slope_a;                                                                  \
+        sum += lone_b * bv;                                                                   \
         if (want_dx) {                                                                        \
-          T *da = (T *)(to->a[i] + s), *db = (T *)(to->b[i] + s);                             \
+          T *da = (T *)(to->a[j] + s), *db = (T *)(to->b[j] + s);                             \
           da[v] += slope_a;                                                                   \
           db[v] += d[v] * (cab * av + cb);                                                    \
         }                                                                                     \
@@ -209,7 +244,7 @@ static inline float total_one(float v) { return v; }
     }                                                                                         \
   } while (0)
 
-static inline __attribute__((always_inline)) void unmix(const struct mixture *m, const struct rows *at,
+INLINE void unmix(const struct mixture *m, const struct rows *at,
                                                         const struct gradient_rows *to, bool want_dx,
                                                         int64_t samples, const float *dy, float *sums,
                                                         float *dy_sum) {
@@ -219,24 +254,22 @@ static inline __attribute__((always_inline)) void unmix(const struct mixture *m,
   for (; s < samples; s++) UNMIX(float, 1, total_one);
 }
 
-static inline __attribute__((always_inline)) void backward(const struct gw_layer *l, const struct gw_piece *piece,
-                                                           const float *x, const float *dy, float *dx, float *q,
-                                                           bool want_dx) {
+INLINE void backward(const struct gw_layer *l, const struct gw_piece *piece, const float *x, const float *dy,
+                     float *dx, float *q, int64_t k, bool want_dx) {
   const float zeros[BLOCK] = {0};
   float lost[BLOCK] = {0}; /* gradients for the padding */
-  struct gate gates[16];
+  const struct gate_sets sets = derive_sets();
   struct mixture m;
   struct rows at;
   struct gradient_rows to;
   float sums[GW_MAX_CANDIDATES];
-  derive_gates(gates);
   if (want_dx)
     for (int64_t row = 0; row < l->channels * l->height * l->width; row++)
       memset(dx + row * l->batch + piece->b0, 0, sizeof(float) * (size_t)(piece->b1 - piece->b0));
   for (int64_t n = piece->n0; n < piece->n1; n++) {
     float dy_sum = 0;
-    load_mixture(l, gates, n, &m);
-    memset(sums, 0, sizeof(float) * (size_t)m.count);
+    load_mixture(l, &sets, n, k, &m);
+    memset(sums, 0, sizeof(float) * (size_t)k);
     for (int64_t oy = 0; oy < l->out_height; oy++)
       for (int64_t ox = 0; ox < l->out_width; ox++) {
         const float *in = dy + ((n * l->out_height + oy) * l->out_width + ox) * l->batch;
@@ -253,19 +286,22 @@ static inline __attribute__((always_inline)) void backward(const struct gw_layer
           unmix(&m, &at, &to, want_dx, piece->b1 - s < BLOCK ? piece->b1 - s : BLOCK, in + s, sums, &dy_sum);
         }
       }
-    float *row = q + n * l->candidates;
-    for (int64_t i = 0; i < l->candidates; i++)
-      row[i] = l->gate[n * l->candidates + i] & 8 ? l->p[n * l->candidates + i] * dy_sum : 0;
-    for (int64_t i = 0; i < m.count; i++) row[m.index[i]] += sums[i];
+    const uint8_t *restrict gate = l->gate + n * k;
+    const float *restrict p = l->p + n * k;
+    float *restrict row = q + n * k;
+    for (int64_t i = 0; i < k; i++) row[i] = sums[i] + p[i] * dy_sum * (float)(gate[i] >> 3 & 1);
   }
 }
 
 void JOIN(gw_backward, GW_LEVEL)(const struct gw_layer *l, const struct gw_piece *piece, const float *x,
                                  const float *dy, float *dx, float *q) {
-  if (dx)
-    backward(l, piece, x, dy, dx, q, true);
+  const int64_t k = l->candidates;
+  if (dx && k == 16)
+    backward(l, piece, x, dy, dx, q, 16, true);
+  else if (dx)
+    backward(l, piece, x, dy, dx, q, k, true);
   else
-    backward(l, piece, x, dy, NULL, q, false);
+    backward(l, piece, x, dy, NULL, q, k, false);
 }
 
 /* ---- Algorithm 1 ---- */
@@ -323,20 +359,16 @@ static void redraw(const struct gw_resample *r, int64_t n, int64_t keep, float *
   }
 }
 
-void JOIN(gw_resample, GW_LEVEL)(const struct gw_resample *r, int64_t n0, int64_t n1, float *weight, int32_t *fanin,
-                                 uint8_t *gate, float *mean, int32_t *count, uint8_t *redrawn) {
-  const int64_t k = r->candidates;
+INLINE void resample(const struct gw_resample *r, int64_t n0, int64_t n1, float *weight, int32_t *fanin, uint8_t *gate,
+                     float *mean, int32_t *count, uint8_t *redrawn, int64_t k) {
   const float scale = 1 / logf((float)k);
   for (int64_t n = n0; n < n1; n++) {
     const float *w = weight + n * k;
-    float largest = w[0], whole = 0, weighted = 0, e[GW_MAX_CANDIDATES];
-    int64_t best = 0;
-    for (int64_t i = 1; i < k; i++) largest = w[i] > largest ? w[i] : largest;
-    for (int64_t i = k - 1; i >= 0; i--) best = w[i] == largest ? i : best;
-    for (int64_t i = 0; i < k; i++) e[i] = exp_negative(w[i] - largest);
-    for (int64_t i = 0; i < k; i++) whole += e[i];
-    for (int64_t i = 0; i < k; i++) weighted += e[i] * (w[i] - largest);
-    const float h = (logf(whole) - weighted / whole) * scale, top = 1 / whole;
+    const float largest = maximum(w, k);
+    float below[GW_MAX_CANDIDATES], e[GW_MAX_CANDIDATES], weighted[GW_MAX_CANDIDATES];
+    exponentials(w, largest, below, e, k);
+    for (int64_t i = 0; i < k; i++) weighted[i] = e[i] * below[i];
+    const float whole = sum(e, k), h = (logf(whole) - sum(weighted, k) / whole) * scale, top = 1 / whole;
 
     if (isnan(mean[n])) mean[n] = h;
     count[n] = fabsf(mean[n] - h) <= r->stability ? count[n] + 1 : 0;
@@ -346,10 +378,20 @@ void JOIN(gw_resample, GW_LEVEL)(const struct gw_resample *r, int64_t n0, int64_
     count[n] = 0;
     if (top >= r->dominant) {
       redrawn[n] = 1;
+      int64_t best = 0;
+      while (w[best] < largest) best++;
       redraw(r, n, best, weight, fanin, gate);
     } else if (top <= r->dispersed) {
       redrawn[n] = 2;
       redraw(r, n, -1, weight, fanin, gate);
     }
   }
+}
+
+void JOIN(gw_resample, GW_LEVEL)(const struct gw_resample *r, int64_t n0, int64_t n1, float *weight, int32_t *fanin,
+                                 uint8_t *gate, float *mean, int32_t *count, uint8_t *redrawn) {
+  if (r->candidates == 16)
+    resample(r, n0, n1, weight, fanin, gate, mean, count, redrawn, 16);
+  else
+    resample(r, n0, n1, weight, fanin, gate, mean, count, redrawn, r->candidates);
 }
