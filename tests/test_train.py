@@ -21,6 +21,7 @@ from gatewise.encode import Thermometer
 from gatewise.errors import ConfigError, FileError
 from gatewise.files import read_arrays
 from gatewise.finish import check_same, finish
+from gatewise.kernels import own_threads
 from gatewise.layers import GroupSum, LogicConv2d, LogicDense, LogicLayer, logic_layers
 from gatewise.presets import PRESETS, Preset, build_network, preset
 from gatewise.resample import Resampler
@@ -108,16 +109,16 @@ class _Always(nn.Module):
 def test_an_epoch_shows_each_sample_once_and_leaves_out_what_fills_no_batch() -> None:
     x = np.arange(100, dtype=np.uint8).reshape(100, 1)
     samples = Bits(x, np.arange(100), Thermometer.equal(1, 0, 255, (1,)), CPU)
-    batches = Batches(samples, batch=32, seed=3)
+    batches = Batches(samples, batch=33, seed=3)
     epochs = [torch.cat([batches.take(3 * epoch + i)[1] for i in range(3)]).tolist() for epoch in range(3)]
-    assert [len(set(epoch)) for epoch in epochs] == [96, 96, 96]
+    assert [len(set(epoch)) for epoch in epochs] == [99, 99, 99]
     assert epochs[0] != epochs[1]
     assert set(epochs[0]) != set(epochs[1]), "the samples left out change"
-    again = Batches(samples, batch=32, seed=3)
+    again = Batches(samples, batch=33, seed=3)
     assert [again.take(step)[1].tolist() for step in (8, 2, 5)] == [
         batches.take(step)[1].tolist() for step in (8, 2, 5)
     ]
-    assert Batches(samples, batch=32, seed=4).take(0)[1].tolist() != batches.take(0)[1].tolist()
+    assert Batches(samples, batch=33, seed=4).take(0)[1].tolist() != batches.take(0)[1].tolist()
     assert len(Batches(samples, batch=500, seed=0).take(7)[1]) == 100
 
 
@@ -125,17 +126,24 @@ def test_an_epoch_shows_each_sample_once_and_leaves_out_what_fills_no_batch() ->
 
 
 @pytest.mark.parametrize("options", [Options(), PAPER], ids=["validation", "paper"])
-def test_the_network_returned_is_the_first_of_the_best(options: Options, tmp_path: Path) -> None:
+def test_the_network_returned_is_the_last_of_the_best(options: Options, tmp_path: Path) -> None:
     trained = train(tiny(steps=60, eval_every=5), tmp_path / "run", options=options)
     lines = metrics(tmp_path / "run")
     assert [line["step"] for line in lines] == list(range(5, 61, 5))
     hard = [line["hard"] for line in lines]
-    best = hard.index(max(hard))
+    best = max(range(len(hard)), key=lambda i: (hard[i], i))
     assert (trained.run.best_step, trained.run.best_accuracy) == (lines[best]["step"], hard[best])
     dropped = 64 if options is PAPER else 0
     assert accuracy(trained.network, trained.task.held_out, hard=True, whole_batches=dropped) == hard[best]
     assert accuracy(trained.network, trained.task.held_out, hard=False, whole_batches=dropped) == lines[best]["soft"]
     assert not trained.network.training
+
+
+def test_of_equally_good_checkpoints_the_one_that_learned_longest_is_kept(tmp_path: Path) -> None:
+    trained = train(tiny(rate=1e-9, patience=1_000), tmp_path / "run")
+    assert len({line["hard"] for line in metrics(tmp_path / "run")}) == 1
+    assert trained.run.best_step == 30
+    assert checkpoint.header(tmp_path / "run" / "best.safetensors")["run"]["step"] == 30
 
 
 def test_what_follows_training_notices_a_circuit_that_is_another(tmp_path: Path) -> None:
@@ -379,7 +387,8 @@ def own_loop(make, names: set[str], *, steps: int, optimizer_known: bool = True)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_loop_of_one_s_own_learns_with_any_optimizer_and_resampling_forgets_its_moments(name: str) -> None:
     make, names = OPTIMIZERS[name]
-    first, last, redrawn, network, task = own_loop(make, names, steps=120)
+    with own_threads():  # on a busy machine torch's waiting threads make such a loop many times slower
+        first, last, redrawn, network, task = own_loop(make, names, steps=120)
     assert last < first - 0.3
     assert redrawn > 20
     assert accuracy(network, task.test, hard=True) > 0.5
@@ -389,5 +398,5 @@ def test_a_loop_of_one_s_own_learns_with_any_optimizer_and_resampling_forgets_it
 
 def test_moments_that_are_kept_would_be_noticed() -> None:
     make, names = OPTIMIZERS["adam"]
-    with pytest.raises(AssertionError, match="of a redrawn neuron is kept"):
+    with own_threads(), pytest.raises(AssertionError, match="of a redrawn neuron is kept"):
         own_loop(make, names, steps=120, optimizer_known=False)
