@@ -35,16 +35,17 @@ def main() -> None:
     optimizer = torch.optim.AdamW(network.parameters(), lr=0.02, weight_decay=0)
     resampler = gatewise.Resampler(network, optimizer, patience=50)
     hardener = gatewise.Hardener(network, patience=50)
-    for step in range(args.steps):
-        chosen = torch.randint(len(bits), (128,))
-        loss = torch.nn.functional.cross_entropy(network(bits[chosen]), labels[chosen])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if step < args.steps // 2:
-            resampler.step()
-        elif frozen := hardener.step():
-            print(f"step {step}: froze {frozen}")
+    with gatewise.own_threads():  # the C core gets the processor's threads, torch one
+        for step in range(args.steps):
+            chosen = torch.randint(len(bits), (128,))
+            loss = torch.nn.functional.cross_entropy(network(bits[chosen]), labels[chosen])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if step < args.steps // 2:
+                resampler.step()
+            elif frozen := hardener.step():
+                print(f"step {step}: froze {frozen}")
 
     circuit = gatewise.discretize(network, input_shape=(3, 8, 8))
     test = torch.from_numpy(encoder.transform(digits.test_x))

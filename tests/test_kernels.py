@@ -233,3 +233,14 @@ def test_spans_cover_everything_once(size, grain, threads):
     assert len(spans) <= max(threads, 1)
     assert [i for start, stop in spans for i in range(start, stop)] == list(range(size))
     assert all(start % grain == 0 for start, _ in spans)
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_a_weight_that_is_no_number_is_not_hidden(bad, level):
+    torch.manual_seed(0)
+    x, weight, fanin, gate = dense_case(3, 4, 20, 16)
+    weight[1, 5] = bad
+    y = native.mix_dense(x, weight, fanin, gate)
+    assert y[1].isnan().all()
+    assert y[[0, 2]].isfinite().all()
+    assert reference.mix_dense(x, weight, fanin, gate)[1].isnan().all()

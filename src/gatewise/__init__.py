@@ -17,6 +17,7 @@ _HOME = {
     "Resampler": "resample",
     "Hardener": "harden",
     "discretize": "discretization",
+    "own_threads": "kernels",
     "BooleanModel": "model",
     "Head": "model",
     "load": "model",
@@ -24,12 +25,13 @@ _HOME = {
 }
 
 __all__ = ["BooleanModel", "GatewiseError", "GroupSum", "Hardener", "Head", "LogicConv2d", "LogicDense", "Resampler"]
-__all__ += ["__version__", "discretize", "load"]
+__all__ += ["__version__", "discretize", "load", "own_threads"]
 
 if TYPE_CHECKING:
     from gatewise.discretization import discretize
     from gatewise.errors import GatewiseError
     from gatewise.harden import Hardener
+    from gatewise.kernels import own_threads
     from gatewise.layers import GroupSum, LogicConv2d, LogicDense
     from gatewise.model import BooleanModel, Head, load
     from gatewise.resample import Resampler

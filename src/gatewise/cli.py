@@ -159,7 +159,7 @@ def evaluate(
     print(f"{right / len(splits.test_y):.2%} ({right:,} of {len(splits.test_y):,} test samples of {name})")
 
 
-@app.command("presets")
+@app.command("presets", epilog="[bold]Example[/bold]\n\ngatewise presets")
 def list_presets() -> None:
     """The architectures and schedules there are."""
     from gatewise.presets import PRESETS
@@ -183,6 +183,11 @@ def main() -> None:
         app()
     except GatewiseError as error:
         print(f"gatewise: {error}", file=sys.stderr)
+        sys.exit(2)
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
+            raise
+        print("gatewise: there is not enough memory: ask for a smaller network or batch", file=sys.stderr)
         sys.exit(2)
 
 

@@ -115,6 +115,8 @@ def check(row: Preset) -> Preset:
     for field in ("thresholds", "patience", "steps", "eval_every", "batch", "candidates", "harden_patience"):
         if getattr(row, field) < 1:
             raise ConfigError(f"{field} must be at least 1, not {getattr(row, field)}")
+    if not row.dense and not row.k:
+        raise ConfigError("dense names no layer and k is 0, but at least one layer has to come before the group sum")
     for field in ("k", "resample_steps", "harden_every", "gumbel"):
         if getattr(row, field) < 0:
             raise ConfigError(f"{field} must not be negative, but is {getattr(row, field)}")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import signal
 import time
 from collections.abc import Iterator
@@ -143,6 +144,7 @@ def train(
     _trim_metrics(out / "metrics.jsonl", run.step)
 
     def save() -> None:
+        _check_finite(loss_sum, run.step)
         state = _state(network, optimizer, resampler, hardener, loss_sum)
         checkpoint.save(out / "last.safetensors", state, _header(preset, options, run))
 
@@ -171,6 +173,7 @@ def train(
 
             if run.step % preset.eval_every == 0 or run.step == preset.steps:
                 milliseconds = 1e3 * (time.monotonic() - interval_start) / (run.step - interval_first)
+                _check_finite(loss_sum, run.step)
                 metrics = _metrics(network, task, options, resampler, run, loss_sum)
                 metrics["step_ms"] = round(milliseconds, 3)
                 if metrics["hard"] >= run.best_accuracy:  # of equals, the one that has learned for longer
@@ -259,6 +262,14 @@ def _metrics(
     loss_sum.zero_()
     run.evaluated = run.step
     return metrics
+
+
+def _check_finite(loss_sum: Tensor, step: int) -> None:
+    """Nothing is written of a run that has diverged."""
+    if not math.isfinite(float(loss_sum)):
+        raise ConfigError(
+            f"the loss is no longer a number at step {step:,}: the run has diverged, ask for a smaller rate"
+        )
 
 
 def _check(preset: Preset, options: Options) -> None:

@@ -105,10 +105,10 @@ INLINE void load_mixture(const struct gw_layer *l, const struct gate_sets *sets,
 }
 
 /* e[i] = exp(below[i]), below[i] = weight[i] - largest, to the last bit or two: 2**n by the exponent, the rest by a
- * polynomial. Where e vanishes, below is cut off. Both arrays are filled up to a whole vector. */
+ * polynomial. Where e vanishes, below is cut off; NaN stays NaN. Both arrays are filled up to a whole vector. */
 INLINE void exponentials(const float *restrict weight, float largest, float *restrict below, float *restrict e,
                          int64_t k) {
-  for (int64_t i = 0; i < k; i++) below[i] = LARGER(weight[i] - largest, -87.0f);
+  for (int64_t i = 0; i < k; i++) below[i] = weight[i] - largest < -87.0f ? -87.0f : weight[i] - largest;
   for (int64_t i = k; i % LANES; i++) below[i] = 0;
   for (int64_t i = 0; i < k; i += LANES) {
     const vec x = *(const vec *)(below + i);

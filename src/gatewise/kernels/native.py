@@ -110,7 +110,7 @@ def threads() -> int:
 
 @contextlib.contextmanager
 def own_threads() -> Iterator[None]:
-    """Give all of torch's threads to the C core within the block, and leave torch one.
+    """Give all of torch's threads to the C core within the block, and leave torch one. Put it around a training loop.
 
     Torch's idle workers spin for a while after each operation, on the cores that the C core then needs.
     """
