@@ -38,7 +38,8 @@ from runs import (
 
 from gatewise import checkpoint
 from gatewise.errors import FileError
-from gatewise.files import PART, read_arrays
+from gatewise.files import PART, lock_folder, read_arrays
+from gatewise.presets import Options
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and process limits are those of POSIX")
 
@@ -136,7 +137,7 @@ def test_a_run_killed_in_the_middle_of_any_save_goes_on(
         left_over = list(run.glob(PART))
         assert len(left_over) == (stage != "renamed"), f"killed while saving {writes[file]}"
         for saved in run.glob("*.safetensors"):
-            assert checkpoint.header(saved)["run"]["step"] > 0
+            assert checkpoint.header(saved)["run"]["step"] >= 0
         again = ["--resume"] if (run / "last.safetensors").exists() else []
         assert again or file <= first + 1
         assert gatewise(*words, *again, cwd=tmp_path).code == 0
@@ -236,7 +237,7 @@ def test_resuming_with_the_checkpoint_of_another_preset_is_refused(begun: Path, 
     assert done.code == 0, done.err
     shutil.copy(tmp_path / "other" / "last.safetensors", begun)
     before = contents(begun)
-    assert_one_sentence(resume(begun), "name='monks-1', not 'digits'")
+    assert_one_sentence(resume(begun), "holds a run of monks-1, not of digits")
     assert contents(begun) == before
 
 
@@ -307,12 +308,13 @@ def test_a_state_of_another_shape_or_type_or_with_a_part_missing_is_refused(tmp_
         checkpoint.load(path, {"a": {"weight": torch.zeros(2, 3, dtype=torch.float64)}})
     with pytest.raises(FileError, match=r"has no b\.2: it was made by another network"):
         checkpoint.load(path, {"b": [0, 0, 0]})
-    with pytest.raises(FileError, match="does not say which preset"):
-        checkpoint.preset_from(path)
+    with pytest.raises(FileError, match="does not say what it was trained with"):
+        checkpoint.settings(path)
 
 
 def test_a_checkpoint_says_which_preset_it_was_trained_with(whole: Path) -> None:
-    row = checkpoint.preset_from(whole / "best.safetensors")
+    row, options = checkpoint.settings(whole / "best.safetensors")
+    assert options == Options()
     assert (row.name, row.dense, row.steps) == ("digits", (240, 120, 60), STEPS)
 
 
@@ -334,8 +336,32 @@ def test_a_file_that_cannot_grow_stops_the_run_and_leaves_the_last_good_checkpoi
 def assert_one_sentence_at_the_end(done: Done, *words: str) -> None:
     """As `assert_one_sentence`, after the lines that the run printed while all was well."""
     lines = done.err.splitlines()
-    assert all(line.startswith("step ") for line in lines[:-1]), done.err
+    assert all(line.startswith(("step ", "digits: ")) for line in lines[:-1]), done.err
     assert_one_sentence(Done(done.code, done.out, lines[-1]), *words)
+
+
+def test_a_run_that_diverges_stops_and_writes_nothing_of_it(tmp_path: Path) -> None:
+    done = gatewise("train", "digits", *flags(rate=1e300), "--out", "run", cwd=tmp_path)
+    assert_one_sentence_at_the_end(done, "the loss is no longer a number at step 10: the run has diverged")
+    assert checkpoint.header(tmp_path / "run" / "last.safetensors")["run"]["step"] == 0
+
+
+def test_resuming_keeps_the_settings_that_are_not_given_again(begun: Path, whole: Path, tmp_path: Path) -> None:
+    done = gatewise("train", "digits", "--out", begun, "--resume", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert_same_run(begun, whole)
+
+
+def test_two_runs_do_not_share_a_folder(begun: Path, tmp_path: Path) -> None:
+    before = contents(begun)
+    lock = lock_folder(begun)
+    assert lock is not None
+    try:
+        assert_one_sentence(resume(begun), "another process is at work in")
+    finally:
+        os.close(lock)
+    assert contents(begun) == before
+    assert resume(begun).code == 0
 
 
 @pytest.fixture

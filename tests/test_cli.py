@@ -111,7 +111,8 @@ def test_a_terminal_that_knows_only_ascii_is_enough(tmp_path: Path) -> None:
 
 def test_a_run_that_writes_to_no_terminal_prints_plain_lines(finished: tuple[Path, Done]) -> None:
     _, done = finished
-    lines = done.err.splitlines()
+    first, *lines = done.err.splitlines()
+    assert first == "digits: 1,290 training samples, 448 bits each; redrawing to the end"
     assert len(lines) == 3
     for line in lines:
         assert LINE.fullmatch(line), line
@@ -247,7 +248,6 @@ def test_a_preset_that_is_not_there_is_answered_with_those_like_it(name: str, wo
         (["--dense", "60"], "60 neurons with two inputs each cannot read all 448 inputs: use at least 224"),
         (["--dense", "-5"], "not -5"),
         (["--dense", ""], "dense names no layer and k is 0"),
-        (["--rate", "1e300"], "the loss is no longer a number at step 10: the run has diverged, lower the rate"),
         (["--steps", "-1"], "steps must be at least 1, not -1"),
         (["--rate", "-0.1"], "rate must be a positive number, not -0.1"),
         (["--candidates", "3", "--init", "residual"], "at least 4 candidates, not 3"),

@@ -1,5 +1,8 @@
 """Every kernel against the float64 reference: values and all gradients, on odd shapes, at each vector width."""
 
+import os
+import signal
+import time
 import warnings
 
 import pytest
@@ -8,6 +11,8 @@ import torch
 from gatewise import kernels
 from gatewise.errors import KernelError
 from gatewise.kernels import ResampleRule, native, reference
+from gatewise.layers import LogicDense
+from gatewise.resample import Resampler
 from gatewise.wiring import Source, window
 
 pytestmark = pytest.mark.skipif(not native.available(), reason=f"no native kernels: {native.why_not()}")
@@ -202,7 +207,7 @@ def test_float64_and_other_devices_run_the_reference():
 
 
 def test_a_request_that_cannot_be_met_says_what_there_is():
-    with pytest.raises(KernelError, match=r"float32 on the CPU, not torch\.float64"):
+    with pytest.raises(KernelError, match=r"float32 on the CPU .*, not torch\.float64"):
         kernels.choose("native", torch.device("cpu"), torch.float64)
     with pytest.raises(KernelError, match="auto, native, reference"), kernels.use("fast"):
         pass
@@ -216,10 +221,40 @@ def test_named_kernels_are_used_within_the_block_alone():
     assert torch.equal(kernels.mix_dense(x, weight, fanin, gate), native.mix_dense(x, weight, fanin, gate))
 
 
-def test_too_many_candidates_are_refused():
+def test_more_candidates_than_the_core_takes_run_the_reference():
     x, weight, fanin, gate = dense_case(2, 2, 2, 257)
-    with pytest.raises(KernelError, match="up to 256 candidates"):
-        native.mix_dense(x, weight, fanin, gate)
+    assert torch.equal(kernels.mix_dense(x, weight, fanin, gate), reference.mix_dense(x, weight, fanin, gate))
+    with pytest.raises(KernelError, match="up to 256 candidates"), kernels.use("native"):
+        kernels.mix_dense(x, weight, fanin, gate)
+
+
+def test_a_forked_process_can_use_the_kernels():
+    native.set_threads(2)
+    x, weight, fanin, gate = dense_case(200, 20, 64, 16)
+    expected = native.mix_dense(x, weight, fanin, gate)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if torch.equal(native.mix_dense(x, weight, fanin, gate), expected) else 1)
+    native.set_threads(None)
+    for _ in range(600):
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            break
+        time.sleep(0.05)
+    else:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        pytest.fail("the forked process hangs")
+    assert status == 0
+
+
+def test_redrawing_between_forward_and_backward_is_noticed():
+    network = torch.nn.Sequential(LogicDense(6, 50))
+    network[0].weight.data.zero_()
+    loss = network(torch.rand(4, 6)).sum()
+    Resampler(network, patience=1).step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 7, 200])

@@ -2,12 +2,13 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import gatewise
-from gatewise import gates, wiring
+from gatewise import gates, kernels, wiring
 from gatewise.errors import GatewiseError, WiringError
 from gatewise.harden import add_gumbel_noise
 from gatewise.layers import GroupSum, LogicConv2d, LogicDense, logic_layers, relaxed
@@ -178,6 +179,47 @@ def test_gumbel_noise_draws_candidates_by_their_probability():
     assert y.mean().item() == pytest.approx(torch.sigmoid(torch.tensor(1.0)).item(), abs=0.02)
     y.sum().backward()
     assert layer.weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize(
+    ("saved", "other"),
+    [
+        (lambda: LogicDense(100, 60), lambda: LogicDense(10, 60)),
+        (lambda: LogicConv2d(4, 60, 3), lambda: LogicConv2d(1, 60, 3)),
+        (lambda: LogicConv2d(1, 60, 5), lambda: LogicConv2d(1, 60, 3)),
+    ],
+)
+def test_wiring_of_a_layer_with_more_inputs_is_refused_and_changes_nothing(saved, other):
+    layer = other()
+    before = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
+    with pytest.raises(WiringError, match="saved from another network"):
+        layer.load_state_dict(saved().state_dict())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in layer.state_dict().items())
+
+
+def test_a_gradient_left_from_before_does_not_move_a_frozen_layer():
+    layer = LogicDense(6, 40)
+    optimizer = torch.optim.Adam(layer.parameters(), lr=0.1)
+    layer(torch.rand(4, 6)).sum().backward()
+    optimizer.step()
+    before = layer.weight.detach().clone()
+    layer.freeze()
+    optimizer.step()
+    assert torch.equal(layer.weight, before)
+
+
+def test_an_empty_batch_passes_through():
+    assert network()(torch.rand(0, 2, 8, 8)).shape == (0, 5)
+
+
+def test_one_candidate_is_a_fixed_gate_without_entropy():
+    layer = LogicDense(4, 5, candidates=1)
+    assert kernels.entropy(layer.weight).tolist() == [0.0] * 5
+    gatewise.Resampler(nn.Sequential(layer), patience=1).step()
+
+
+def test_numpy_sizes_are_numbers_too():
+    assert LogicDense(np.int64(4), np.int32(5))(torch.rand(2, 4)).shape == (2, 5)
 
 
 @pytest.mark.parametrize(

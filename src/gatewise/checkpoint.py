@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gatewise.errors import FileError
 from gatewise.files import read_arrays, write_arrays
-from gatewise.presets import Preset
+from gatewise.presets import Options, Preset
 
 FORMAT, VERSION = "gatewise-checkpoint", 1
 
@@ -68,13 +68,17 @@ def header(path: Path) -> dict[str, Any]:
     return read_arrays(path, FORMAT, VERSION)[1]
 
 
-def preset_from(path: Path) -> Preset:
-    """The preset a checkpoint was trained with."""
-    fields = header(path).get("preset")
-    names = {field.name for field in dataclasses.fields(Preset)}
-    if not isinstance(fields, dict) or set(fields) != names:
-        raise FileError(f"{path} does not say which preset it was trained with")
-    return Preset(**{**fields, "dense": tuple(fields["dense"])})
+def settings(path: Path) -> tuple[Preset, Options]:
+    """What the run that wrote the file was asked to do."""
+    found = header(path)
+    preset, options = found.get("preset"), found.get("options")
+    for what, kind in ((preset, Preset), (options, Options)):
+        names = {field.name for field in dataclasses.fields(kind)}
+        if not isinstance(what, dict) or set(what) != names:
+            raise FileError(f"{path} does not say what it was trained with, or another version of gatewise made it")
+    assert isinstance(preset, dict)
+    assert isinstance(options, dict)
+    return Preset(**{**preset, "dense": tuple(preset["dense"])}), Options(**options)
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:

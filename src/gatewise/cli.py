@@ -48,8 +48,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 def _flags() -> dict[str, tuple[str, str, type]]:
     """Name, group, help and type of each flag that sets a field of a preset or of the run's options."""
-    from gatewise.presets import Preset
-    from gatewise.train import Options
+    from gatewise.presets import Options, Preset
 
     flags = {}
     for owner in (Options, Preset):
@@ -67,17 +66,23 @@ def _train(name: str, data: Path | None, out: Path | None, resume: bool, **given
     Every field of a preset is a flag, and what is not given is the preset's. `gatewise presets` lists them. A run
     that was stopped, however it was, goes on with --resume.
     """
+    from gatewise import checkpoint
     from gatewise.finish import finish, show
-    from gatewise.presets import Preset, preset
-    from gatewise.train import Interrupted, Options, train
+    from gatewise.presets import Options, preset
+    from gatewise.train import Interrupted, holds_run, train
 
     given = {key: value for key, value in given.items() if value is not None}
     if "dense" in given:
         given["dense"] = _widths(given["dense"])
-    own = {field.name for field in dataclasses.fields(Options)}
-    row: Preset = dataclasses.replace(preset(name), **{k: v for k, v in given.items() if k not in own})
-    options = Options(**{k: v for k, v in given.items() if k in own})
+    row, options = preset(name), Options()
     out = out or _folder(name, resume)
+    if resume and holds_run(out) and (out / "last.safetensors").exists():  # what is not given stays as it was
+        row, options = checkpoint.settings(out / "last.safetensors")
+        if row.name != name:
+            raise ConfigError(f"{out} holds a run of {row.name}, not of {name}: choose its folder with --out")
+    own = {field.name for field in dataclasses.fields(Options)}
+    row = dataclasses.replace(row, **{k: v for k, v in given.items() if k not in own})
+    options = dataclasses.replace(options, **{k: v for k, v in given.items() if k in own})
     try:
         trained = train(row, out, options=options, data=data, resume=resume)
     except Interrupted as stopped:
@@ -88,14 +93,14 @@ def _train(name: str, data: Path | None, out: Path | None, resume: bool, **given
 
 def _folder(name: str, resume: bool) -> Path:
     """The first folder of that preset that holds no run, or the last that does."""
-    first = Path("runs") / name
-    numbered = (first.with_name(f"{name}-{i}") for i in itertools.count(2))
-    before = first
-    for folder in itertools.chain([first], numbered):
-        if not (folder / "last.safetensors").exists():
-            return before if resume else folder
-        before = folder
-    raise AssertionError("there is always another number")
+    from gatewise.train import holds_run
+
+    before = folder = Path("runs") / name
+    for number in itertools.count(2):
+        if not holds_run(folder):
+            break
+        before, folder = folder, folder.with_name(f"{name}-{number}")
+    return before if resume else folder
 
 
 def _widths(text: str) -> tuple[int, ...]:
@@ -148,6 +153,8 @@ def evaluate(
 
     loaded = load(model / "model.gatewise" if model.is_dir() else model)
     name = dataset or loaded.notes.get("dataset")
+    if name is None:
+        raise ConfigError("the model does not say which dataset it is for: name one with --dataset")
     if name not in DATASETS:
         raise ConfigError(f"there is no dataset {name!r}; there are {', '.join(DATASETS)}")
     splits = load_dataset(name, data)

@@ -86,6 +86,8 @@ def _conv(layer: LogicConv2d, nets: Nets, gates: _Gates) -> Nets:
     if nets.ndim != 3 or nets.shape[0] != layer.in_channels:
         raise CircuitError(f"a LogicConv2d of {layer.in_channels} channels cannot follow a shape of {list(nets.shape)}")
     height, width = map(layer.output_size, nets.shape[1:])
+    if min(height, width) < 1:
+        raise CircuitError(f"an image of {list(nets.shape[1:])} is smaller than the {layer.kernel_size}-wide window")
     around = layer.padding
     padded = np.pad(nets, ((0, 0), (around, around), (around, around)), constant_values=ZERO)
     fanin, gate = _choice(layer)

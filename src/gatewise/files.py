@@ -22,6 +22,12 @@ from safetensors.numpy import save as bytes_from_arrays
 
 from gatewise.errors import FileError
 
+fcntl: Any
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
 Arrays = dict[str, NDArray[Any]]
 
 PART = ".gatewise-*.part"
@@ -61,6 +67,22 @@ def remove_parts(folder: Path) -> None:
             part.unlink(missing_ok=True)
     except OSError as error:
         raise FileError(f"{folder} cannot be tidied: {_reason(error)}") from error
+
+
+def lock_folder(folder: Path) -> int | None:
+    """Lock a folder for this process, while the returned descriptor is open; None where folders cannot be locked."""
+    if fcntl is None:
+        return None
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise FileError(f"another process is at work in {folder}: wait for it, or choose another folder") from None
+    except OSError:  # a file system without locks
+        os.close(descriptor)
+        return None
+    return descriptor
 
 
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]], header: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from gatewise.circuit import Circuit, Simulator, count_bops, prune
 from gatewise.discretization import discretize
 from gatewise.errors import CircuitError
 from gatewise.files import write_atomically
-from gatewise.model import BooleanModel, Head
+from gatewise.model import BooleanModel, Head, load
 from gatewise.train import Trained, accuracy
 
 RANDOM_SAMPLES = 1_024
@@ -38,7 +39,7 @@ class Report:
     """`validation` or `test`: the part whose hard accuracy chose the checkpoint."""
     test_relaxed: float
     test_hard: float
-    """Accuracy of the saved file on the test set, from raw features."""
+    """Accuracy on the test set: of the hard network on bits, and of the saved file on raw features."""
     input_bits: int
     neurons: int
     """Gates of the circuit before anything is removed, convolutions unrolled."""
@@ -49,6 +50,8 @@ class Report:
     """Gates in the saved circuit: `bops` and a negation for each inverted output."""
     samples_checked: int
     """Samples on which network, circuit and pruned circuit gave the same bits."""
+    settings: dict[str, Any]
+    """The preset as it was run, and the options."""
 
 
 def finish(trained: Trained, out: Path) -> Report:
@@ -62,6 +65,10 @@ def finish(trained: Trained, out: Path) -> Report:
     model.save(out / "model.gatewise")
     with kernels.own_threads():
         relaxed, hard = (accuracy(network, task.test, hard=hard) for hard in (False, True))
+    labels = task.test.y.cpu().numpy()
+    right = int((load(out / "model.gatewise").predict(task.raw_test) == labels).sum())
+    if right != round(hard * len(labels)):
+        raise CircuitError(f"the saved model is right {right} times, the network {hard:.2%}: please report this")
     report = Report(
         preset=trained.preset.name,
         dataset=trained.preset.dataset,
@@ -75,6 +82,7 @@ def finish(trained: Trained, out: Path) -> Report:
         bops=count_bops(circuit),
         gates=pruned.gates,
         samples_checked=checked,
+        settings={**dataclasses.asdict(trained.preset), **dataclasses.asdict(trained.options)},
     )
     write_atomically(out / "report.json", (json.dumps(dataclasses.asdict(report), indent=2) + "\n").encode())
     return report

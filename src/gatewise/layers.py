@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+import numbers
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,7 @@ from gatewise import gates, kernels, wiring
 from gatewise.errors import WiringError
 
 RESIDUAL = 0.9
-"""The probability that residual initialisation, and a redrawn neuron, gives to the candidate it keeps."""
+"""The probability that residual initialisation gives to passing the first input on."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,6 @@ class GumbelNoise:
     straight_through: bool = False
 
 
-def leading_logit(candidates: int) -> float:
-    """The logit that gives one candidate the probability RESIDUAL while all others have logit 0."""
-    return math.log(RESIDUAL * (candidates - 1) / (1 - RESIDUAL)) if candidates > 1 else 0.0
-
-
 class LogicLayer(nn.Module):
     """What dense and convolutional layers share: candidates, weights, freezing and noise."""
 
@@ -45,14 +41,15 @@ class LogicLayer(nn.Module):
     fanin: Tensor
     gate: Tensor
 
-    def __init__(self, fanin: Tensor, source: wiring.Source | None, init: str) -> None:
+    def __init__(self, fanin: Tensor, source: wiring.Source | None, init: str, limits: tuple[int, ...]) -> None:
+        """`limits` are the numbers that a fanin's coordinates stay below."""
         super().__init__()
         neurons, candidates = fanin.shape[:2]
         gate = torch.arange(candidates).remainder(16).to(torch.uint8)
         self.register_buffer("fanin", fanin)
         self.register_buffer("gate", gate.repeat(neurons, 1))
         self.weight = nn.Parameter(initial_weight(neurons, candidates, init))
-        self.source = source
+        self.source, self.limits = source, limits
         self.frozen = False
         self.noise: GumbelNoise | None = None
 
@@ -60,6 +57,7 @@ class LogicLayer(nn.Module):
         """Run hard from now on, in training too, and stop learning."""
         self.frozen = True
         self.weight.requires_grad_(False)
+        self.weight.grad = None  # a gradient that is left there would still be applied
 
     def choice(self, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The fanin [N, 1, …] and gate [N, 1] of each neuron's candidate of largest weight (ties: the first)."""
@@ -73,6 +71,21 @@ class LogicLayer(nn.Module):
     def set_extra_state(self, state: Tensor) -> None:
         self.frozen = bool(state)
         self.weight.requires_grad_(not self.frozen)
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
+        """Load, unless the wiring is that of a layer with more inputs."""
+        fanin, gate = state_dict.get(f"{prefix}fanin"), state_dict.get(f"{prefix}gate")
+        if fanin is not None and fanin.shape == self.fanin.shape and fanin.numel():
+            reads = (fanin if fanin.ndim > 3 else fanin[..., None]).flatten(0, 2)
+            low, high = reads.amin(0).tolist(), reads.amax(0).tolist()
+            if min(low) < 0 or any(top >= limit for top, limit in zip(high, self.limits, strict=True)):
+                raise WiringError(
+                    f"{prefix}fanin reads {low} to {high}, but this layer has inputs from 0 to below "
+                    f"{list(self.limits)}: it was saved from another network"
+                )
+        if gate is not None and gate.numel() and not 0 <= int(gate.amin()) <= int(gate.amax()) < 16:
+            raise WiringError(f"{prefix}gate has ids up to {int(gate.amax())}, but there are 16 gates")
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def mix(self, x: Tensor, weight: Tensor, fanin: Tensor, gate: Tensor) -> Tensor:
         raise AssertionError("a layer says how it mixes")
@@ -101,14 +114,15 @@ def initial_weight(neurons: int, candidates: int, init: str) -> Tensor:
         if candidates <= gates.FIRST:
             raise WiringError(f"init='residual' needs at least {gates.FIRST + 1} candidates, not {candidates}")
         weight = torch.zeros(neurons, candidates)
-        weight[:, gates.FIRST] = leading_logit(candidates)
+        weight[:, gates.FIRST] = kernels.leading_logit(RESIDUAL, candidates)
         return weight
     raise WiringError(f"init is 'normal' or 'residual', not {init!r}")
 
 
 def _check(wiring_name: str, **positive: int) -> None:
     for name, value in positive.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        whole: object = value  # callers are free to ignore annotations
+        if isinstance(whole, bool) or not isinstance(whole, numbers.Integral) or value < 1:
             raise WiringError(f"{name} must be a positive whole number, not {value!r}")
     if wiring_name not in ("learned", "fixed"):
         raise WiringError(f"wiring is 'learned' or 'fixed', not {wiring_name!r}")
@@ -132,7 +146,7 @@ class LogicDense(LogicLayer):
         init: str = "normal",
     ) -> None:
         _check(wiring, in_features=in_features, out_features=out_features, candidates=candidates)
-        super().__init__(*_dense_wiring(in_features, out_features, candidates, wiring), init)
+        super().__init__(*_dense_wiring(in_features, out_features, candidates, wiring), init, (in_features,))
         self.in_features, self.out_features = in_features, out_features
 
     def forward(self, x: Tensor) -> Tensor:
@@ -184,7 +198,8 @@ class LogicConv2d(LogicLayer):
             raise WiringError(f"padding must be a whole number from 0, not {padding!r}")
         if in_channels % group:
             raise WiringError(f"channels_per_kernel={group} does not divide the {in_channels} input channels")
-        super().__init__(*_window_wiring(in_channels, out_channels, candidates, kernel_size, group, wiring), init)
+        wired = _window_wiring(in_channels, out_channels, candidates, kernel_size, group, wiring)
+        super().__init__(*wired, init, (in_channels, kernel_size, kernel_size))
         self.in_channels, self.out_channels, self.channels_per_kernel = in_channels, out_channels, group
         self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
 
@@ -241,7 +256,7 @@ class GroupSum(nn.Module):
         rows = x.t()
         if missing := -len(rows) % self.classes:
             rows = torch.cat([rows, rows.new_zeros(missing, rows.shape[1])])
-        return rows.reshape(self.classes, -1, rows.shape[1]).sum(1).t() / self.tau
+        return rows.reshape(self.classes, len(rows) // self.classes, rows.shape[1]).sum(1).t() / self.tau
 
     def extra_repr(self) -> str:
         return f"{self.classes}, tau={self.tau}"
@@ -254,15 +269,13 @@ def logic_layers(network: nn.Module) -> list[LogicLayer]:
 
 @contextlib.contextmanager
 def relaxed(network: nn.Module) -> Iterator[None]:
-    """Evaluate the relaxed network within the block: training mode without noise."""
-    layers, mode = logic_layers(network), network.training
-    noises: list[Any] = [layer.noise for layer in layers]
-    network.train()
+    """Evaluate the relaxed network within the block: its logic layers mix, without noise; others stay as they are."""
+    layers = logic_layers(network)
+    before = [(layer.training, layer.noise) for layer in layers]
     for layer in layers:
-        layer.noise = None
+        layer.training, layer.noise = True, None
     try:
         yield
     finally:
-        network.train(mode)
-        for layer, noise in zip(layers, noises, strict=True):
-            layer.noise = noise
+        for layer, (training, noise) in zip(layers, before, strict=True):
+            layer.training, layer.noise = training, noise

@@ -13,6 +13,10 @@ from torch import nn
 from gatewise.errors import ConfigError
 from gatewise.layers import GroupSum, LogicConv2d, LogicDense
 
+ALWAYS = 1_000_000_000
+"""Steps of resampling where it goes on to the end."""
+INITS, WIRINGS, RESTARTS = ("normal", "residual"), ("learned", "fixed"), ("normal", "uniform")
+
 CONV_STRIDES = (2, 1, 2, 1)
 CONV_WIDTHS = (1, 1, 4, 4)  # output channels, times k
 
@@ -50,11 +54,25 @@ class Preset:
     gumbel: float = flag("temperature of Gumbel noise on the weights; 0: none", default=0.0)
 
 
+@dataclass(frozen=True)
+class Options:
+    """How a preset is run; fields are flags of `gatewise train`."""
+
+    seed: int = flag("the source of everything random", default=0)
+    protocol: str = flag(
+        "validation: a part of the training set picks the best checkpoint; paper: the test set does, without its last "
+        "partial batch, and all of the training set is trained on",
+        default="validation",
+    )
+    validation: float = flag("share of the training set that is held out to pick the checkpoint", default=0.1)
+    device: str = flag("cpu, or cuda", default="cpu")
+
+
 def _regular(
     name: str, dataset: str, thresholds: int, dense: tuple[int, ...], tau: float, patience: int, steps: int = 300_000
 ) -> Preset:
     return Preset(
-        name, dataset, thresholds, 0, dense, tau, patience, steps, steps, eval_every=1_000, rate=0.01, init="normal"
+        name, dataset, thresholds, 0, dense, tau, patience, steps, ALWAYS, eval_every=1_000, rate=0.01, init="normal"
     )
 
 
@@ -117,6 +135,9 @@ def check(row: Preset) -> Preset:
             raise ConfigError(f"{field} must be at least 1, not {getattr(row, field)}")
     if not row.dense and not row.k:
         raise ConfigError("dense names no layer and k is 0, but at least one layer has to come before the group sum")
+    for field, names in (("init", INITS), ("wiring", WIRINGS), ("restart", RESTARTS)):
+        if getattr(row, field) not in names:
+            raise ConfigError(f"{field} is {' or '.join(map(repr, names))}, not {getattr(row, field)!r}")
     for field in ("k", "resample_steps", "harden_every", "gumbel"):
         if getattr(row, field) < 0:
             raise ConfigError(f"{field} must not be negative, but is {getattr(row, field)}")

@@ -13,6 +13,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+QUIET_SECONDS = 60.0
+"""The longest silence where there is no terminal."""
+
 
 @contextlib.contextmanager
 def loading(name: str) -> Iterator[Callable[[int, int], None]]:
@@ -28,11 +31,12 @@ class Progress:
 
     def __init__(self, name: str, total: int, start: int = 0) -> None:
         self.console = Console(stderr=True)
-        self.total, self.start, self.begin = total, start, time.monotonic()
+        self.total, self.start, self.started = total, start, time.monotonic()
         columns = (TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self.bar = Bar(*columns, TextColumn("left"), TimeRemainingColumn(), console=self.console)
         self.live = self.console.is_terminal
         self.task = self.bar.add_task(name, total=total, completed=start)
+        self.name, self.said = name, time.monotonic()
 
     def __enter__(self) -> Progress:
         if self.live:
@@ -45,9 +49,14 @@ class Progress:
 
     def advance(self, step: int) -> None:
         """The run has done `step` steps."""
-        self.step = step
         if self.live:
             self.bar.update(self.task, completed=step)
+        elif time.monotonic() - self.said > QUIET_SECONDS:
+            self._say(f"step {step:>7,}  {self._left(step)} left")
+
+    def begin(self, line: str) -> None:
+        """What is about to happen."""
+        self._say(f"{self.name}: {line}")
 
     def report(self, metrics: dict[str, Any]) -> None:
         """One evaluation, as a line."""
@@ -59,9 +68,16 @@ class Progress:
         if self.live:
             self.console.print(line, highlight=False)
         else:
-            print(f"{line}  {left} left", file=sys.stderr, flush=True)
+            self._say(f"{line}  {left} left")
+
+    def _say(self, line: str) -> None:
+        self.said = time.monotonic()
+        if self.live:
+            self.console.print(line, highlight=False)
+        else:
+            print(line, file=sys.stderr, flush=True)
 
     def _left(self, step: int) -> str:
-        seconds = (time.monotonic() - self.begin) / max(step - self.start, 1) * (self.total - step)
+        seconds = (time.monotonic() - self.started) / max(step - self.start, 1) * (self.total - step)
         minutes, seconds = divmod(round(seconds), 60)
         return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"

@@ -14,6 +14,7 @@ import contextlib
 import dataclasses
 import json
 import math
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gatewise import checkpoint, draws, kernels
@@ -29,30 +31,16 @@ from gatewise.batches import Batches, Bits
 from gatewise.data import DATASETS, load_dataset
 from gatewise.encode import Encoder, TableEncoder, Thermometer
 from gatewise.errors import ConfigError, FileError
-from gatewise.files import remove_parts, write_atomically
+from gatewise.files import lock_folder, remove_parts, write_atomically
 from gatewise.harden import Hardener, add_gumbel_noise
-from gatewise.layers import logic_layers, relaxed
-from gatewise.presets import Preset, build_network, check, flag
+from gatewise.layers import LogicConv2d, logic_layers, relaxed
+from gatewise.presets import Options, Preset, build_network, check
 from gatewise.progress import Progress, loading
 from gatewise.resample import Resampler
 
 PROTOCOLS = ("validation", "paper")
 SAVE_SECONDS = 60.0
 EVALUATION_BATCH = 256
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a preset is run; fields are flags of `gatewise train`."""
-
-    seed: int = flag("the source of everything random", default=0)
-    protocol: str = flag(
-        "validation: a part of the training set picks the best checkpoint; paper: the test set does, without its last "
-        "partial batch, and all of the training set is trained on",
-        default="validation",
-    )
-    validation: float = flag("share of the training set that is held out to pick the checkpoint", default=0.1)
-    device: str = flag("cpu, or cuda", default="cpu")
 
 
 @dataclass(frozen=True)
@@ -65,6 +53,8 @@ class Task:
     held_out: Bits
     """What picks the best checkpoint."""
     test: Bits
+    raw_test: NDArray[Any]
+    """The test samples as they came, for the saved model."""
 
 
 @dataclass
@@ -115,7 +105,7 @@ def prepare(preset: Preset, options: Options, data: Path | None) -> Task:
             f"protocol=paper measures on whole batches, but batch={train.batch} is more than the {len(test)} test "
             f"samples: ask for a smaller batch"
         )
-    return Task(encoder, row.classes, train, held_out, test)
+    return Task(encoder, row.classes, train, held_out, test, splits.test_x)
 
 
 def train(
@@ -127,8 +117,13 @@ def train(
     """
     options = options or Options()
     _check(preset, options)
-    _claim(out, resume)
-    task = prepare(preset, options, data)
+    with contextlib.ExitStack() as stack:
+        if (lock := _claim(out, resume)) is not None:
+            stack.callback(os.close, lock)
+        return _train(preset, out, options, prepare(preset, options, data), resume)
+
+
+def _train(preset: Preset, out: Path, options: Options, task: Task, resume: bool) -> Trained:
     torch.manual_seed(options.seed)
     network = build_network(preset, task.encoder.bit_shape, task.classes).to(options.device)
     if preset.gumbel:
@@ -148,8 +143,11 @@ def train(
         state = _state(network, optimizer, resampler, hardener, loss_sum)
         checkpoint.save(out / "last.safetensors", state, _header(preset, options, run))
 
+    if not resume:
+        save()
     stop = StopRequest()
     with kernels.own_threads(), Progress(preset.name, preset.steps, run.step) as progress, stop.listening():
+        progress.begin(_schedule(preset, network, task))
         network.train()
         last_save = interval_start = time.monotonic()
         interval_first = run.step
@@ -194,6 +192,17 @@ def train(
     best = checkpoint.load(out / "best.safetensors", {"network": dict(network.state_dict())})
     network.load_state_dict(best["network"])
     return Trained(network.eval(), task, preset, options, run)
+
+
+def _schedule(preset: Preset, network: nn.Sequential, task: Task) -> str:
+    """What was derived from the preset, in a line."""
+    frozen = [layer for layer in logic_layers(network) if isinstance(layer, LogicConv2d)]
+    line = f"{len(task.train.samples):,} training samples, {math.prod(task.encoder.bit_shape):,} bits each; redrawing "
+    if preset.resample_steps >= preset.steps:
+        line += "to the end"
+        return f"{line}, so no convolution is frozen (--resample-steps)" if frozen else line
+    how = f"every {preset.harden_every:,} steps" if preset.harden_every else "as their entropy settles"
+    return line + f"to step {preset.resample_steps:,}" + (f", then convolutions are frozen {how}" if frozen else "")
 
 
 class Interrupted(Exception):
@@ -287,21 +296,28 @@ def _check(preset: Preset, options: Options) -> None:
         raise ConfigError(f"device {options.device!r} cannot be used: {reason}") from error
 
 
-def _claim(out: Path, resume: bool) -> None:
-    """Make the folder; never start anew over a run that is there."""
+def holds_run(out: Path) -> bool:
+    """Whether there is a run in the folder."""
     try:
-        there = (out / "last.safetensors").exists()
-        if not there and not resume:
-            out.mkdir(parents=True, exist_ok=True)
+        return any((out / name).exists() for name in ("last.safetensors", "best.safetensors", "model.gatewise"))
     except OSError as error:
         raise FileError(f"the folder {out} cannot be used: {error.strerror}") from error
-    if resume and not there:
+
+
+def _claim(out: Path, resume: bool) -> int | None:
+    """Make the folder and lock it while the returned descriptor is open; never start anew over a run that is there."""
+    there = holds_run(out)
+    if resume and not (there and (out / "last.safetensors").exists()):
         raise FileError(f"there is nothing to resume in {out}: it has no last.safetensors")
     if not resume and there:
         raise FileError(f"{out} holds a run already: add --resume to go on, or choose another folder with --out")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        lock = lock_folder(out)
+    except OSError as error:
+        raise FileError(f"the folder {out} cannot be used: {error.strerror}") from error
     remove_parts(out)
-    if not resume:
-        write_atomically(out / "metrics.jsonl", b"")
+    return lock
 
 
 def _noise_seed(seed: int, step: int) -> int:
@@ -391,6 +407,6 @@ def _step_of(line: str) -> int | None:
 def _append(path: Path, metrics: dict[str, Any]) -> None:
     try:
         with path.open("a") as file:
-            file.write(json.dumps(metrics) + "\n")
+            file.write(json.dumps(metrics, allow_nan=False) + "\n")
     except OSError as error:
         raise FileError(f"{path} cannot be written: {error.strerror}") from error

@@ -3,7 +3,8 @@
  * Sizes: N neurons, K candidates, B samples, C channels, H rows, W columns.
  * Activations are float32 with samples innermost: x is [C, H, W, B], y is [N, OH, OW, B]. A dense layer is
  * the case H = W = OH = OW = 1, where a fanin is the channel alone.
- * Every function returns GW_OK or a negative status and touches nothing before it has checked its arguments.
+ * Every function returns GW_OK or a negative status and touches nothing before it has checked shapes and spans; for the
+ * values in fanin the caller vouches.
  */
 #ifndef GATEWISE_H
 #define GATEWISE_H

@@ -38,7 +38,9 @@ static int check(const struct gw_layer *l, const struct gw_piece *p, int *level)
   if (!dense && l->coordinates != 3) return GW_BAD_SHAPE;
   if (l->candidates < 1 || l->candidates > GW_MAX_CANDIDATES || l->batch < 0 || l->neurons < 0) return GW_BAD_SHAPE;
   if (dense && (l->height != 1 || l->width != 1 || l->out_height != 1 || l->out_width != 1)) return GW_BAD_SHAPE;
-  if (p->n0 < 0 || p->n1 > l->neurons || p->b0 < 0 || p->b1 > l->batch) return GW_BAD_SHAPE;
+  if (l->channels < 0 || l->height < 0 || l->width < 0 || l->stride < 1 || l->padding < 0) return GW_BAD_SHAPE;
+  if (p->n0 < 0 || p->n0 > p->n1 || p->n1 > l->neurons) return GW_BAD_SHAPE;
+  if (p->b0 < 0 || p->b0 > p->b1 || p->b1 > l->batch) return GW_BAD_SHAPE;
   return GW_OK;
 }
 
@@ -80,7 +82,9 @@ int gw_resample_rows(const struct gw_resample *rule, int64_t n0, int64_t n1, flo
                      uint8_t *gate, float *mean, int32_t *count, uint8_t *redrawn, int level) {
   if (check_level(&level) != GW_OK) return GW_BAD_LEVEL;
   if (rule->candidates < 2 || rule->candidates > GW_MAX_CANDIDATES || rule->size < 1) return GW_BAD_SHAPE;
-  if (n0 < 0 || n1 > rule->neurons) return GW_BAD_SHAPE;
+  if (rule->coordinates != 1 && (rule->coordinates != 3 || (!rule->width && !rule->groups))) return GW_BAD_SHAPE;
+  if (rule->coordinates == 1 && (rule->width || rule->groups)) return GW_BAD_SHAPE;
+  if (n0 < 0 || n0 > n1 || n1 > rule->neurons || rule->patience < 1) return GW_BAD_SHAPE;
 #if defined(__x86_64__)
   if (level == GW_AVX512)
     return gw_resample_avx512(rule, n0, n1, weight, fanin, gate, mean, count, redrawn), GW_OK;

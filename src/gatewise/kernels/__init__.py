@@ -18,10 +18,11 @@ from torch import Tensor
 from gatewise.errors import KernelError
 from gatewise.kernels import native, reference
 from gatewise.kernels.native import own_threads
-from gatewise.kernels.reference import ResampleRule, entropy
+from gatewise.kernels.reference import ResampleRule, entropy, leading_logit
 from gatewise.wiring import Source
 
-__all__ = ["NAMES", "ResampleRule", "choose", "entropy", "mix_conv", "mix_dense", "own_threads", "resample_rows", "use"]
+__all__ = ["NAMES", "ResampleRule", "choose", "entropy", "leading_logit", "mix_conv", "mix_dense", "own_threads"]
+__all__ += ["resample_rows", "use"]
 
 log = logging.getLogger("gatewise")
 
@@ -49,11 +50,14 @@ def _say_why_not() -> None:
     log.warning("the plain PyTorch kernels run, some 50 times slower: %s", native.why_not())
 
 
-def choose(asked: str, device: torch.device, dtype: torch.dtype) -> str:
+def choose(asked: str, device: torch.device, dtype: torch.dtype, candidates: int = 16) -> str:
     """Which kernels serve tensors of this device and type; apart from what is installed, the arguments decide."""
-    fits = device.type == "cpu" and dtype == torch.float32
+    fits = device.type == "cpu" and dtype == torch.float32 and candidates <= native.MAX_CANDIDATES
     if asked == "native" and not fits:
-        raise KernelError(f"the native kernels need float32 on the CPU, not {dtype} on {device.type}")
+        raise KernelError(
+            f"the native kernels need float32 on the CPU and up to {native.MAX_CANDIDATES} candidates, not {dtype} on "
+            f"{device.type} and {candidates}"
+        )
     if asked == "reference" or not fits:
         return "reference"
     return "native" if native.available() else "reference"
@@ -74,8 +78,8 @@ class Kernels(Protocol):
     ) -> Tensor: ...  # fmt: skip
 
 
-def _kernels(x: Tensor) -> Kernels:
-    name = choose(_asked, x.device, x.dtype)
+def _kernels(x: Tensor, weight: Tensor) -> Kernels:
+    name = choose(_asked, x.device, x.dtype, weight.shape[1])
     if name == "reference" and _asked == "auto" and x.device.type == "cpu" and not native.available():
         _say_why_not()
     return native if name == "native" else reference
@@ -83,14 +87,14 @@ def _kernels(x: Tensor) -> Kernels:
 
 def mix_dense(x: Tensor, weight: Tensor, fanin: Tensor, gate: Tensor) -> Tensor:
     """x [D, B], weight [N, K], fanin int32 [N, K, 2], gate uint8 [N, K] → y [N, B], differentiable in x and weight."""
-    return _kernels(x).mix_dense(x, weight, fanin, gate)
+    return _kernels(x, weight).mix_dense(x, weight, fanin, gate)
 
 
 def mix_conv(
     x: Tensor, weight: Tensor, fanin: Tensor, gate: Tensor, kernel_size: int, stride: int, padding: int
 ) -> Tensor:
     """x [C, H, W, B], fanin int32 [N, K, 2, 3] → y [N, OH, OW, B], differentiable in x and weight."""
-    return _kernels(x).mix_conv(x, weight, fanin, gate, kernel_size, stride, padding)
+    return _kernels(x, weight).mix_conv(x, weight, fanin, gate, kernel_size, stride, padding)
 
 
 def resample_rows(
@@ -106,4 +110,4 @@ def resample_rows(
     count: Tensor,
 ) -> Tensor:
     """One step of Algorithm 1 on a layer, in place; → uint8 [N]: 0 kept, 1 dominated, 2 dispersed (see resample.py)."""
-    return _kernels(weight).resample_rows(rule, source, seed, step, stream, weight, fanin, gate, mean, count)
+    return _kernels(weight, weight).resample_rows(rule, source, seed, step, stream, weight, fanin, gate, mean, count)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import torch
@@ -129,10 +130,18 @@ def _pool(workers: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(workers, thread_name_prefix="gatewise")
 
 
+if hasattr(os, "register_at_fork"):  # a forked process has the pool, but none of its threads
+    os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
 def run_spans(call: Callable[[int, int], int], spans: list[tuple[int, int]]) -> None:
     """Call `call(start, stop)` on each span: the first here, each other one on a thread of its own."""
     others = [_pool(len(spans) - 1).submit(call, *span) for span in spans[1:]]
-    statuses = [call(*spans[0]), *(other.result() for other in others)]
+    try:
+        statuses = [call(*spans[0])]
+    finally:
+        wait(others)  # whatever happens, nobody may still write when the caller lets go of the arrays
+    statuses += [other.result() for other in others]
     for status in statuses:
         if status != 0:
             raise KernelError(f"the C core refused its arguments with status {status}")
@@ -156,8 +165,7 @@ def _describe(
 
 
 def _check(x: Tensor, weight: Tensor, fanin: Tensor, gate: Tensor) -> None:
-    if weight.shape[1] > MAX_CANDIDATES:
-        raise KernelError(f"the C core takes up to {MAX_CANDIDATES} candidates a neuron, not {weight.shape[1]}")
+    assert weight.shape[1] <= MAX_CANDIDATES, weight.shape
     assert x.dtype == weight.dtype == torch.float32, (x.dtype, weight.dtype)
     assert fanin.dtype == torch.int32, fanin.dtype
     assert gate.dtype == torch.uint8, gate.dtype
@@ -307,4 +315,6 @@ def resample_rows(
         return status
 
     run_spans(neurons, split(len(weight)))
+    for changed in (weight, fanin, gate):  # a backward pass that still needs the old ones must not use the new
+        torch.autograd.graph.increment_version(changed)
     return redrawn

@@ -71,9 +71,14 @@ class ResampleRule:
 
 
 def entropy(weight: Tensor) -> Tensor:
-    """[N]: the entropy of each neuron's softmax over its candidates, divided by log K."""
+    """[N]: the entropy of each neuron's softmax over its candidates, divided by log K (0 where there is one)."""
     log_p = torch.log_softmax(weight, 1)
-    return -(log_p.exp() * log_p).sum(1) / math.log(weight.shape[1])
+    return -(log_p.exp() * log_p).sum(1) / math.log(max(weight.shape[1], 2))
+
+
+def leading_logit(probability: float, candidates: int) -> float:
+    """The logit that gives one candidate this probability while all others have logit 0."""
+    return math.log(probability * (candidates - 1) / (1 - probability))
 
 
 def resample_rows(
@@ -113,7 +118,7 @@ def resample_rows(
     )
     gate.copy_(torch.where(redraw, words[0] & 15, gate))
 
-    kept = torch.where(is_best, math.log(rule.reset * (candidates - 1) / (1 - rule.reset)), 0.0)
+    kept = torch.where(is_best, leading_logit(rule.reset, candidates), 0.0)
     fresh = normal(words[0], words[3]) if rule.restart == "normal" else torch.zeros_like(kept)
     weight.copy_(torch.where(dominated[:, None], kept, torch.where(dispersed[:, None], fresh, weight)))
     return (dominated + 2 * dispersed).to(torch.uint8)
