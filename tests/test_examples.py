@@ -31,3 +31,11 @@ def test_the_examples_run(tmp_path):
     assert "BOPs" in said
     said = run(tmp_path, str(ROOT / "examples" / "predict.py"), "m.gatewise")
     assert "test samples are right" in said
+
+
+def test_documents_have_no_dead_links_and_nothing_left_to_fill_in():
+    for document in [ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/*.md"), *ROOT.glob("experiments/*.md")]:
+        text = document.read_text()
+        assert not re.findall(r"\b(?:TODO|MNIST_[A-Z]+|MEASURED)\b", text), document
+        for link in re.findall(r"\]\(([^)#:]+)\)", text):
+            assert (document.parent / link).exists(), f"{document}: {link}"
