@@ -27,9 +27,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from gatewise import kernels
+from gatewise import core, kernels
 from gatewise.data import DATASETS
-from gatewise.kernels import native
 from gatewise.layers import LogicLayer, logic_layers
 from gatewise.presets import build_network, preset
 from gatewise.resample import Resampler
@@ -143,7 +142,7 @@ def main() -> None:
             done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ)
             results[kind].append(json.loads(done.stdout))
     best = {kind: min(runs, key=lambda run: run["ms"]) for kind, runs in results.items()}
-    row, levels = preset(args.preset), native.levels()
+    row, levels = preset(args.preset), core.levels()
     print(f"{row.name}, batch {args.batch}, {args.threads} threads, {levels[-1]}, best of {args.rounds} medians")
     for kind, run in best.items():
         cost = f"{run['ms']:9.1f} ms a step   {run['mib']:8.0f} MiB"

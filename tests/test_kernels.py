@@ -8,7 +8,7 @@ import warnings
 import pytest
 import torch
 
-from gatewise import kernels
+from gatewise import core, kernels
 from gatewise.errors import KernelError
 from gatewise.kernels import ResampleRule, native, reference
 from gatewise.layers import LogicDense
@@ -38,20 +38,20 @@ CONV = [
 ]
 
 
-@pytest.fixture(params=native.LEVELS)
+@pytest.fixture(params=core.LEVELS)
 def level(request):
-    if request.param not in native.levels():
+    if request.param not in core.levels():
         pytest.skip(f"this processor has no {request.param}")
-    native.set_level(request.param)
+    core.set_level(request.param)
     yield request.param
-    native.set_level(None)
+    core.set_level(None)
 
 
 @pytest.fixture(params=[1, 2, 5])
 def threads(request):
-    native.set_threads(request.param)
+    core.set_threads(request.param)
     yield request.param
-    native.set_threads(None)
+    core.set_threads(None)
 
 
 def assert_agrees(got: torch.Tensor, expected: torch.Tensor, tolerance: float = 2e-6) -> None:
@@ -200,7 +200,7 @@ def test_ties_go_to_the_first_candidate():
 
 
 def test_the_package_under_test_has_its_c_core():
-    assert native.available(), native.why_not()
+    assert core.available(), core.why_not()
 
 
 def test_float64_and_other_devices_run_the_reference():
@@ -233,13 +233,13 @@ def test_more_candidates_than_the_core_takes_run_the_reference():
 
 
 def test_a_forked_process_can_use_the_kernels():
-    native.set_threads(2)
+    core.set_threads(2)
     x, weight, fanin, gate = dense_case(200, 20, 64, 16)
     expected = native.mix_dense(x, weight, fanin, gate)
     child = os.fork()
     if child == 0:
         os._exit(0 if torch.equal(native.mix_dense(x, weight, fanin, gate), expected) else 1)
-    native.set_threads(None)
+    core.set_threads(None)
     for _ in range(600):
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
@@ -264,11 +264,11 @@ def test_redrawing_between_forward_and_backward_is_noticed():
 @pytest.mark.parametrize("threads", [1, 2, 3, 7, 200])
 @pytest.mark.parametrize(("size", "grain"), [(0, 1), (1, 1), (128, 16), (129, 16), (100, 64), (7, 16)])
 def test_spans_cover_everything_once(size, grain, threads):
-    native.set_threads(threads)
+    core.set_threads(threads)
     try:
-        spans = native.split(size, grain)
+        spans = core.split(size, grain)
     finally:
-        native.set_threads(None)
+        core.set_threads(None)
     assert len(spans) <= max(threads, 1)
     assert [i for start, stop in spans for i in range(start, stop)] == list(range(size))
     assert all(start % grain == 0 for start, _ in spans)

@@ -15,6 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from gatewise import core
 from gatewise.errors import KernelError
 from gatewise.kernels import native, reference
 from gatewise.kernels.native import own_threads
@@ -36,8 +37,8 @@ def use(name: str) -> Iterator[None]:
     global _asked
     if name not in NAMES:
         raise KernelError(f"there are no kernels named {name!r}; there are {', '.join(NAMES)}")
-    if name == "native" and not native.available():
-        raise KernelError(f"the native kernels are not available: {native.why_not()}; 'reference' is")
+    if name == "native" and not core.available():
+        raise KernelError(f"the native kernels are not available: {core.why_not()}; 'reference' is")
     before, _asked = _asked, name
     try:
         yield
@@ -47,7 +48,7 @@ def use(name: str) -> Iterator[None]:
 
 @functools.cache
 def _say_why_not() -> None:
-    log.warning("the plain PyTorch kernels run, some 50 times slower: %s", native.why_not())
+    log.warning("the plain PyTorch kernels run, some 50 times slower: %s", core.why_not())
 
 
 def choose(asked: str, device: torch.device, dtype: torch.dtype, candidates: int = 16) -> str:
@@ -60,7 +61,7 @@ def choose(asked: str, device: torch.device, dtype: torch.dtype, candidates: int
         )
     if asked == "reference" or not fits:
         return "reference"
-    return "native" if native.available() else "reference"
+    return "native" if core.available() else "reference"
 
 
 class Kernels(Protocol):
@@ -80,7 +81,7 @@ class Kernels(Protocol):
 
 def _kernels(x: Tensor, weight: Tensor) -> Kernels:
     name = choose(_asked, x.device, x.dtype, weight.shape[1])
-    if name == "reference" and _asked == "auto" and x.device.type == "cpu" and not native.available():
+    if name == "reference" and _asked == "auto" and x.device.type == "cpu" and not core.available():
         _say_why_not()
     return native if name == "native" else reference
 

@@ -1,4 +1,4 @@
-"""The C core on the CPU: loading it, splitting work over threads, and a torch operator around it.
+"""The C core on the CPU: what a layer is to it, and a torch operator around it.
 
 A forward pass is split by neurons. A backward pass is split by samples, so that no two threads add to the same
 gradient; each piece has its own sums for the weights, which are then added in order.
@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
-import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
-from pathlib import Path
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from gatewise.errors import KernelError
+from gatewise import core
+from gatewise.core import library, run_spans, split
 from gatewise.kernels.reference import ResampleRule, conv_output_size
 from gatewise.wiring import Source
 
-LEVELS = {"baseline": 0, "avx2": 1, "avx512": 2}
 MAX_CANDIDATES = 256
 SAMPLES_A_PIECE = 16  # the least that is worth a thread: one cache line of float32
 
@@ -48,109 +44,21 @@ class _Piece(ctypes.Structure):
     _fields_ = [(name, ctypes.c_int64) for name in ("n0", "n1", "b0", "b1")]
 
 
-@functools.cache
-def _library() -> ctypes.CDLL | str:
-    """The loaded core, or why there is none."""
-    folder = Path(__file__).parent
-    found = sorted(folder.glob("*gatewise_core.*"))
-    if not found:
-        return "the C core is not built (pip install builds it; in a source tree, `make core` does)"
-    try:
-        return ctypes.CDLL(str(found[0]))
-    except OSError as error:
-        return f"the C core cannot be loaded ({error})"
-
-
-def available() -> bool:
-    """Whether the C core is there."""
-    return isinstance(_library(), ctypes.CDLL)
-
-
-def why_not() -> str:
-    """One clause that says why `available()` is false."""
-    library = _library()
-    return library if isinstance(library, str) else "it is available"
-
-
-def library() -> ctypes.CDLL:
-    """The C core, or a KernelError that says why there is none."""
-    loaded = _library()
-    if isinstance(loaded, str):
-        raise KernelError(loaded)
-    return loaded
-
-
-_level = -1
-
-
-def set_level(name: str | None) -> None:
-    """Use the named vector width, or the widest this processor has. For tests and benchmarks."""
-    global _level
-    _level = -1 if name is None else LEVELS[name]
-
-
-def levels() -> list[str]:
-    """The vector widths this processor has."""
-    best = library().gw_best_level()
-    return [name for name, level in LEVELS.items() if level <= best]
-
-
-_threads: int | None = None
-
-
-def set_threads(count: int | None) -> None:
-    """How many threads the C core gets; None follows torch.get_num_threads()."""
-    global _threads
-    _threads = count
-
-
-def threads() -> int:
-    """How many threads the C core gets."""
-    return _threads or torch.get_num_threads()
-
-
 @contextlib.contextmanager
 def own_threads() -> Iterator[None]:
     """Give all of torch's threads to the C core within the block, and leave torch one. Put it around a training loop.
 
     Torch's idle workers spin for a while after each operation, on the cores that the C core then needs.
     """
-    count, before = torch.get_num_threads(), _threads
-    set_threads(before or count)
+    count = torch.get_num_threads()
+    before = core.fixed_threads()
+    core.set_threads(before or count)
     torch.set_num_threads(1)
     try:
         yield
     finally:
         torch.set_num_threads(count)
-        set_threads(before)
-
-
-@functools.cache
-def _pool(workers: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(workers, thread_name_prefix="gatewise")
-
-
-if hasattr(os, "register_at_fork"):  # a forked process has the pool, but none of its threads
-    os.register_at_fork(after_in_child=_pool.cache_clear)
-
-
-def run_spans(call: Callable[[int, int], int], spans: list[tuple[int, int]]) -> None:
-    """Call `call(start, stop)` on each span: the first here, each other one on a thread of its own."""
-    others = [_pool(len(spans) - 1).submit(call, *span) for span in spans[1:]]
-    try:
-        statuses = [call(*spans[0])]
-    finally:
-        wait(others)  # whatever happens, nobody may still write when the caller lets go of the arrays
-    statuses += [other.result() for other in others]
-    for status in statuses:
-        if status != 0:
-            raise KernelError(f"the C core refused its arguments with status {status}")
-
-
-def split(size: int, grain: int = 1) -> list[tuple[int, int]]:
-    """Spans that cover `size`: at most one a thread, each a multiple of `grain` long, but the last."""
-    length = max(1, -(-size // (threads() * grain))) * grain
-    return [(start, min(start + length, size)) for start in range(0, max(size, 1), length)]
+        core.set_threads(before)
 
 
 def _describe(
@@ -186,7 +94,7 @@ def _mix(
 
     def neurons(start: int, stop: int) -> int:
         piece = ctypes.byref(_Piece(start, stop, 0, batch))
-        status: int = forward(ctypes.byref(layer), piece, _pointer(x), _pointer(y), _level)
+        status: int = forward(ctypes.byref(layer), piece, _pointer(x), _pointer(y), core.level())
         return status
 
     run_spans(neurons, split(weight.shape[0]))
@@ -227,7 +135,7 @@ def _mix_backward(
     def samples(start: int, stop: int) -> int:
         piece = ctypes.byref(_Piece(0, p.shape[0], start, stop))
         sums, inputs = _pointer(q[spans.index((start, stop))]), _pointer(dx if want_dx else None)
-        status: int = backward(ctypes.byref(layer), piece, _pointer(x), _pointer(dy), inputs, sums, _level)
+        status: int = backward(ctypes.byref(layer), piece, _pointer(x), _pointer(dy), inputs, sums, core.level())
         return status
 
     run_spans(samples, spans)
@@ -311,7 +219,7 @@ def resample_rows(
 
     def neurons(start: int, stop: int) -> int:
         span = (ctypes.c_int64(start), ctypes.c_int64(stop))
-        status: int = resample(ctypes.byref(parameters), *span, *arrays, _level)
+        status: int = resample(ctypes.byref(parameters), *span, *arrays, core.level())
         return status
 
     run_spans(neurons, split(len(weight)))
