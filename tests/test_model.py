@@ -84,8 +84,10 @@ def test_scores_are_counts_of_what_the_circuit_shows(count: int) -> None:
 
 
 def test_samples_taken_in_blocks_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = model().predict_scores(features(300))
-    monkeypatch.setattr("gatewise.model._BLOCK_BITS", 1)
+    x = features(300).astype(np.int64)  # which the encoder turns into bits, not the core
+    expected = model().predict_scores(x)
+    monkeypatch.setattr("gatewise.engine._BLOCK_BITS", 1)
+    assert np.array_equal(model().predict_scores(x), expected)
     assert np.array_equal(model().predict_scores(features(300)), expected)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import operator
 import os
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,15 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gatewise.circuit import Circuit, Simulator
+from gatewise.circuit import Circuit
 from gatewise.encode import Encoder, encoder_from
+from gatewise.engine import Engine, count
 from gatewise.errors import CircuitError, ConfigError, EncodingError, FileError, GatewiseError
 from gatewise.files import Arrays, read_arrays, write_arrays
 
 FORMAT, VERSION = "gatewise-model", 1
-
-_BLOCK_BITS = 1 << 27
-"""Samples are taken in blocks of about this many bits going into or coming out of the circuit."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +52,7 @@ class Head:
 
     def count(self, bits: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Outputs [n, M] to counts [n, classes]."""
-        samples, outputs = bits.shape
-        size = self.group_size(outputs)
-        if size * self.classes != outputs:
-            bits = np.pad(bits, ((0, 0), (0, size * self.classes - outputs)))
-        counts: NDArray[np.int64] = bits.reshape(samples, self.classes, size).sum(axis=2, dtype=np.int64)
-        return counts
+        return count(bits, self.classes)
 
     def scores(self, bits: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Outputs [n, M] to count / tau, [n, classes]."""
@@ -88,23 +80,32 @@ class BooleanModel:
                 raise ConfigError(f"class_names is {self.class_names!r}: expected {self.head.classes} texts")
 
     def predict(self, x: ArrayLike) -> NDArray[np.int64]:
-        """The class of each of n samples, from features [n, *encoder.input_shape]."""
-        return _largest(self.predict_scores(x))
+        """The class of each of n samples, from features [n, *encoder.input_shape]; of equal scores the lowest."""
+        return self._engine.classes(self._features(x))
 
     def predict_scores(self, x: ArrayLike) -> NDArray[np.float64]:
         """The scores [n, classes], from features [n, *encoder.input_shape]."""
+        return self._engine.counts(self._features(x)) / self.head.tau
+
+    def predict_bits(self, bits: ArrayLike, *, packed: bool = False) -> NDArray[np.int64]:
+        """The class of each of n samples, from bits [n, …] that are already encoded, flattened in C order.
+
+        With `packed`, from uint8 [n, ⌈bits / 8⌉], eight bits a byte, the first in the lowest place.
+        """
+        return self._engine.classes_of_bits(np.asarray(bits), packed)
+
+    def _features(self, x: ArrayLike) -> NDArray[Any]:
         features, shape = _features(x), tuple(self.encoder.input_shape)
         if features.shape[1:] != shape or features.ndim != 1 + len(shape):
             raise EncodingError(
                 f"the features have shape {features.shape}: expected (n, {', '.join(map(str, shape))}); "
                 "for one sample, pass a batch of one"
             )
-        return self._scores(len(features), lambda part: self._flat(self.encoder.transform(features[part])))
+        return features
 
-    def predict_bits(self, bits: ArrayLike) -> NDArray[np.int64]:
-        """The class of each of n samples, from bits [n, …] that are already encoded, flattened in C order."""
-        flat = self._flat(np.asarray(bits))
-        return _largest(self._scores(len(flat), lambda part: flat[part]))
+    @cached_property
+    def _engine(self) -> Engine:
+        return Engine(self.encoder, self.circuit, self.head.classes)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to one file, which `load` reads; a file at `path` is replaced at once or not at all."""
@@ -122,22 +123,6 @@ class BooleanModel:
         arrays["circuit.fanin"] = self.circuit.fanin
         arrays["circuit.outputs"] = self.circuit.outputs
         write_arrays(path, arrays, header)
-
-    @cached_property
-    def _simulator(self) -> Simulator:
-        return Simulator(self.circuit)
-
-    def _flat(self, bits: NDArray[Any]) -> NDArray[Any]:
-        """Bits [n, …] as [n, inputs]."""
-        if bits.ndim < 1 or math.prod(bits.shape[1:]) != self.circuit.inputs:
-            raise CircuitError(f"the bits have shape {bits.shape}: expected {self.circuit.inputs} bits for each sample")
-        return bits.reshape(len(bits), self.circuit.inputs)
-
-    def _scores(self, samples: int, bits_of: Callable[[slice], NDArray[Any]]) -> NDArray[np.float64]:
-        scores = np.empty((samples, self.head.classes))
-        for part in _blocks(samples, max(self.circuit.inputs, len(self.circuit.outputs), 1)):
-            scores[part] = self.head.scores(self._simulator(bits_of(part)))
-        return scores
 
 
 def load(path: str | os.PathLike[str]) -> BooleanModel:
@@ -171,14 +156,3 @@ def _features(x: ArrayLike) -> NDArray[Any]:
         return np.asarray(x, object) if features.dtype.kind == "U" and not isinstance(x, np.ndarray) else features
     except ValueError as error:
         raise EncodingError(f"the features are no array of equal rows: {error}") from None
-
-
-def _largest(scores: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The class of the largest score, the lowest of equal ones."""
-    classes: NDArray[np.int64] = np.argmax(scores, axis=1).astype(np.int64)
-    return classes
-
-
-def _blocks(samples: int, bits: int) -> Iterator[slice]:
-    step = 64 * max(1, _BLOCK_BITS // (64 * bits))
-    return (slice(begin, min(begin + step, samples)) for begin in range(0, samples, step))

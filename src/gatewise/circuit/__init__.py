@@ -2,6 +2,7 @@
 
 from gatewise.circuit.ir import Circuit, parse
 from gatewise.circuit.passes import count_bops, prune
+from gatewise.circuit.program import Program, Source
 from gatewise.circuit.simulate import Simulator, pack, simulate, unpack
 
-__all__ = ["Circuit", "Simulator", "count_bops", "pack", "parse", "prune", "simulate", "unpack"]
+__all__ = ["Circuit", "Program", "Simulator", "Source", "count_bops", "pack", "parse", "prune", "simulate", "unpack"]

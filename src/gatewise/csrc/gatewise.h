@@ -3,6 +3,7 @@
  * Sizes: N neurons, K candidates, B samples, C channels, H rows, W columns.
  * Activations are float32 with samples innermost: x is [C, H, W, B], y is [N, OH, OW, B]. A dense layer is
  * the case H = W = OH = OW = 1, where a fanin is the channel alone.
+ * Circuits are the arrays of circuit/ir.py; a program is a circuit made ready to run on many samples at once.
  * Every function returns GW_OK or a negative status and touches nothing before it has checked shapes and spans; for the
  * values in fanin the caller vouches.
  */
@@ -17,7 +18,7 @@
 #define GW_API
 #endif
 
-enum gw_status { GW_OK = 0, GW_BAD_SHAPE = -1, GW_BAD_LEVEL = -2 };
+enum gw_status { GW_OK = 0, GW_BAD_SHAPE = -1, GW_BAD_LEVEL = -2, GW_NO_MEMORY = -3, GW_NOT_FINITE = -4 };
 
 /* Vector widths that one library holds; GW_BEST asks for the widest that this processor has. */
 enum gw_level { GW_BEST = -1, GW_BASELINE = 0, GW_AVX2 = 1, GW_AVX512 = 2 };
@@ -71,5 +72,57 @@ struct gw_resample {
  * first step), count is int32 [N]; redrawn [N] becomes 0 (kept), 1 (dominated) or 2 (dispersed). */
 GW_API int gw_resample_rows(const struct gw_resample *rule, int64_t n0, int64_t n1, float *weight, int32_t *fanin,
                             uint8_t *gate, float *mean, int32_t *count, uint8_t *redrawn, int level);
+
+/* ---- circuits ---- */
+
+struct gw_circuit {
+  int64_t inputs, gates, k, output_count;
+  const uint64_t *table;  /* [gates] */
+  const int32_t *fanin;   /* [gates, k] */
+  const int32_t *outputs; /* [output_count] */
+};
+
+/* `count` gates of one operation, a table of three inputs whose first row is 0. */
+struct gw_run {
+  int32_t op, count;
+};
+
+/* The state has a slot for each value that is alive at a time; slot 0 is the constant 0. The code is, a gate, the slots
+ * it reads (2 or 3, as its operation says) and the one it writes. Outputs follow each other, in equal groups a class. */
+struct gw_program {
+  int64_t inputs, outputs, classes;
+  int64_t gates, runs, code_length, slots;
+  struct gw_run *run;   /* [runs]; gw_plan needs room for a run a gate */
+  uint32_t *code;       /* [code_length]; gw_plan needs room for four numbers a gate */
+  int32_t *input_slot;  /* [inputs]; -1: nobody reads it */
+  int32_t *output_slot; /* [outputs]: slot * 2 + inverted */
+};
+
+/* Fold, order and place a circuit of k <= 3: fills all of `program` but classes. */
+GW_API int gw_plan(const struct gw_circuit *circuit, struct gw_program *program);
+
+enum gw_kind { GW_PACKED = 0, GW_UINT8 = 1, GW_FLOAT32 = 2, GW_FLOAT64 = 3 };
+
+/* Rows of samples, and how they become bits: packed rows have a bit an input, the lowest first; of the other kinds
+ * input plane * features + f is the bit x[f] > threshold[plane, f], or 1 where a bit of `always` is set. */
+struct gw_source {
+  int64_t kind, planes, features;
+  const void *threshold;  /* [planes, features rounded up to 64] of the kind's type */
+  const uint64_t *always; /* [planes, features / 64 rounded up] */
+};
+
+enum gw_result {
+  GW_CLASSES = 0, /* int64 [samples]: the class of the highest count, the lowest of equals */
+  GW_COUNTS = 1,  /* int32 [samples, classes] */
+  GW_BITS = 2     /* uint64 [samples, outputs / 64 rounded up]: rows of bits, the lowest first */
+};
+
+/* Bytes of memory that one call of gw_run works in, to be aligned to 64. */
+GW_API int64_t gw_state_bytes(const struct gw_program *program);
+
+/* Run the program on rows that are `stride` bytes apart; `state` is the caller's, and calls that run at the same time
+ * need one each. */
+GW_API int gw_run(const struct gw_program *program, const struct gw_source *source, const void *rows, int64_t stride,
+                  int64_t samples, void *state, int result, void *out, int level);
 
 #endif
