@@ -180,6 +180,22 @@ def list_presets() -> None:
     Console().print(table)
 
 
+@app.command("bench", epilog="[bold]Example[/bold]\n\ngatewise bench runs/digits --threads 2")
+def bench(
+    model: Annotated[Path, typer.Argument(help="A model file, or the folder of a run.")],
+    threads: Annotated[int, typer.Option(help="Threads of the C core.")] = 1,
+    seconds: Annotated[float, typer.Option(help="About how long to time each batch size.")] = 0.5,
+) -> None:
+    """How fast a saved model predicts here: samples a second by batch size, and the latency of one sample."""
+    from gatewise import speed
+    from gatewise.model import load
+
+    loaded = load(model / "model.gatewise" if model.is_dir() else model)
+    timings = speed.measure(loaded, threads=threads, seconds=seconds)
+    Console().print(speed.table_of(timings, threads))
+    print(speed.describe(loaded))
+
+
 def main() -> None:
     """Run the command line; a user's mistake is one sentence and exit code 2."""
     if "train" in sys.argv[1:2]:  # its flags are read off the trainer, which loads torch

@@ -106,6 +106,9 @@ if hasattr(os, "register_at_fork"):  # a forked process has the pool, but none o
 
 def run_spans(call: Callable[[int, int], int], spans: list[tuple[int, int]]) -> None:
     """Call `call(start, stop)` on each span: the first here, each other one on a thread of its own."""
+    if len(spans) == 1:
+        check(call(*spans[0]))
+        return
     others = [_pool(len(spans) - 1).submit(call, *span) for span in spans[1:]]
     try:
         statuses = [call(*spans[0])]

@@ -43,12 +43,12 @@ class Engine:
 
     def __init__(self, encoder: Encoder, circuit: Circuit, classes: int) -> None:
         self.encoder, self.inputs, self.classes_count = encoder, circuit.inputs, classes
-        self._program = Program(circuit, classes) if core.available() and circuit.k <= MAX_K else None
-        self._simulator = Simulator(circuit) if self._program is None else None
+        self.program = Program(circuit, classes) if core.available() and circuit.k <= MAX_K else None
+        self._simulator = Simulator(circuit) if self.program is None else None
         if not core.available():
             _say_why_not()
         self._sources: dict[np.dtype[Any], Source | None] = {}
-        self._bits = Source.bits(circuit.inputs)
+        self._bits, self._packed = Source.bits(circuit.inputs), Source.packed(circuit.inputs)
 
     def classes(self, features: NDArray[Any]) -> Classes:
         """The class of the highest count, the lowest of equal ones, [n]."""
@@ -63,15 +63,15 @@ class Engine:
         if not packed:
             return self._of_bits(self._checked_bits(bits), "classes")
         rows = self._checked_packed(bits)
-        if self._program is not None:
-            return self._program.run(Source.packed(self.inputs), rows, "classes")
+        if self.program is not None:
+            return self.program.run(self._packed, rows, "classes")
         return self._of_bits(np.unpackbits(rows, axis=1, count=self.inputs, bitorder="little"), "classes")
 
     def _of_features(self, features: NDArray[Any], result: str) -> NDArray[Any]:
         source = self._source(features.dtype)
-        if source is not None and self._program is not None:
+        if source is not None and self.program is not None:
             try:
-                return self._program.run(source, features.reshape(len(features), source.features), result)
+                return self.program.run(source, features.reshape(len(features), source.features), result)
             except NotFiniteError:
                 self.encoder.transform(features)  # says which one
                 raise
@@ -79,8 +79,8 @@ class Engine:
         return np.concatenate([self._of_bits(self._encoded(block), result) for block in blocks])
 
     def _of_bits(self, bits: NDArray[np.uint8], result: str) -> NDArray[Any]:
-        if self._program is not None:
-            return self._program.run(self._bits, bits, result)
+        if self.program is not None:
+            return self.program.run(self._bits, bits, result)
         assert self._simulator is not None
         counts = count(self._simulator(bits), self.classes_count)
         return counts if result == "counts" else counts.argmax(axis=1)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gatewise.circuit import Circuit
+from gatewise.circuit import Circuit, Program
 from gatewise.encode import Encoder, encoder_from
 from gatewise.engine import Engine, count
 from gatewise.errors import CircuitError, ConfigError, EncodingError, FileError, GatewiseError
@@ -102,6 +102,11 @@ class BooleanModel:
                 "for one sample, pass a batch of one"
             )
         return features
+
+    @property
+    def program(self) -> Program | None:
+        """What predicts: the circuit planned for the C core; None where the simulator has to."""
+        return self._engine.program
 
     @cached_property
     def _engine(self) -> Engine:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -131,7 +130,7 @@ class Program:
         core.check(_entry("gw_plan")(ctypes.addressof(described), ctypes.addressof(self._struct)))
         self.gates, self.runs, self.slots = self._struct.gates, self._struct.runs, self._struct.slots
         self._hold(run[: self.runs].copy(), code[: self._struct.code_length].copy(), input_slot, output_slot)
-        self._state_bytes = _entry("gw_state_bytes")(ctypes.addressof(self._struct))
+        self.state_bytes = _entry("gw_state_bytes")(ctypes.addressof(self._struct))
         self._states: list[NDArray[np.uint8]] = []
 
     gates: int
@@ -140,6 +139,8 @@ class Program:
     """Loops over gates of one operation."""
     slots: int
     """Values that the state holds."""
+    state_bytes: int
+    """Memory that a thread works in."""
 
     def _hold(self, *arrays: NDArray[Any]) -> None:
         """Keep the arrays of the program alive and tell the core where they are."""
@@ -164,25 +165,18 @@ class Program:
 
         def samples_of(start: int, stop: int) -> int:
             begin, to = first_row + start * row_bytes, first_out + start * out_bytes
-            with self._state() as state:
-                status = _entry("gw_run")(
-                    *given, begin, row_bytes, stop - start, state, _RESULTS[result], to, core.level()
-                )
+            # Memory to work in, which is kept for later calls; each thread takes its own.
+            memory = self._states.pop() if self._states else np.empty(self.state_bytes + 64, np.uint8)
+            aligned = -(-memory.ctypes.data // 64) * 64
+            call = (begin, row_bytes, stop - start, aligned, _RESULTS[result], to, core.level())
+            status = _entry("gw_run")(*given, *call)
+            self._states.append(memory)
             if status == _NOT_FINITE:
                 raise NotFiniteError
             return status
 
         core.run_spans(samples_of, core.split(samples, WIDEST) if samples > WIDEST else [(0, samples)])
         return _unpacked(out, self.outputs) if result == "bits" else out
-
-    @contextmanager
-    def _state(self) -> Iterator[int]:
-        """The address of memory to work in, which is kept for later calls."""
-        memory = self._states.pop() if self._states else np.empty(self._state_bytes + 64, np.uint8)
-        try:
-            yield -(-memory.ctypes.data // 64) * 64
-        finally:
-            self._states.append(memory)
 
 
 def _unpacked(words: NDArray[Any], outputs: int) -> NDArray[np.bool_]:

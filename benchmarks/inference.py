@@ -1,0 +1,134 @@
+"""Images a second on one core, packing and popcount included: gatewise, straight-line C (gcc -O1) and numpy.
+
+python benchmarks/inference.py [MODEL …] [--limit 600] [--widths 2000 8000 42667 166667]
+
+Models are trained networks (files that `gatewise train` or `gatewise compile` wrote). Besides them: mnist-conv-s with
+random weights, and random layered nets of 784 inputs and six layers of these widths, of all sixteen gates. Every
+evaluator gets the same rows of bits, a byte each, and all must give the same classes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from straight_line import StraightLine
+
+import gatewise
+from gatewise import core
+from gatewise.circuit import Circuit, Program, Simulator, Source, map_luts, optimize, prune
+from gatewise.engine import count
+from gatewise.presets import build_network, preset
+from gatewise.speed import best_seconds
+
+CLASSES = 10
+
+
+def layered(width: int, inputs: int = 784, layers: int = 6, seed: int = 0) -> Circuit:
+    """Layers of random gates; each layer reads all of the one before equally often."""
+    rng = np.random.default_rng(seed)
+    fanin, before = [], np.arange(2, 2 + inputs)
+    for layer in range(layers):
+        reads = np.concatenate([rng.permutation(before) for _ in range(-(-2 * width // len(before)))])
+        fanin.append(reads[: 2 * width].reshape(width, 2))
+        before = 2 + inputs + layer * width + np.arange(width)
+    return Circuit(inputs, rng.integers(0, 16, layers * width), np.concatenate(fanin), before)
+
+
+def untrained(name: str, shape: tuple[int, ...]) -> Circuit:
+    """A preset's network with random weights."""
+    torch.manual_seed(0)
+    network = build_network(preset(name), shape, CLASSES).eval()
+    with torch.no_grad():
+        for weight in network.parameters():
+            weight.normal_()
+    return gatewise.discretize(network, shape)
+
+
+def circuits(models: list[str], widths: list[int]) -> Iterator[tuple[str, Circuit]]:
+    for path in models:
+        yield path, gatewise.load(path).circuit
+    yield "mnist-conv-s, random weights", prune(untrained("mnist-conv-s", (1, 28, 28)))
+    for width in widths:
+        yield f"random, 6 × {width:,}", layered(width)
+
+
+def planned(circuit: Circuit) -> tuple[Callable[[np.ndarray], np.ndarray], float]:
+    """The circuit on the engine, and the seconds it took to plan."""
+    begin = time.perf_counter()
+    run = Program(circuit, CLASSES).run
+    return lambda x: run(Source.bits(circuit.inputs), x, "classes"), time.perf_counter() - begin
+
+
+def compiled(circuit: Circuit) -> tuple[Callable[[np.ndarray], np.ndarray], float]:
+    """The circuit after our passes and mapped to LUTs of three, on the engine."""
+    begin = time.perf_counter()
+    best = map_luts(optimize(circuit).circuit, 3)
+    seconds = time.perf_counter() - begin
+    return planned(best)[0], seconds
+
+
+def straight(circuit: Circuit, limit: float) -> tuple[Callable[[np.ndarray], np.ndarray], float]:
+    line = StraightLine(circuit, CLASSES, limit)
+    return line.classes, line.seconds
+
+
+def simulated(circuit: Circuit) -> tuple[Callable[[np.ndarray], np.ndarray], float]:
+    begin = time.perf_counter()
+    simulator = Simulator(circuit)
+    return lambda x: count(simulator(x), CLASSES).argmax(axis=1), time.perf_counter() - begin
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*")
+    parser.add_argument("--limit", type=float, default=600, help="seconds that gcc may take")
+    parser.add_argument("--widths", type=int, nargs="*", default=[2_000, 8_000, 42_667, 166_667])
+    args = parser.parse_args()
+    core.set_threads(1)
+    console = Console(width=120)
+    table = Table("circuit", "evaluator", "made in", "images/s", "ns a gate and 512", "times straight-line C")
+    for column in table.columns[2:]:
+        column.justify = "right"
+    for name, circuit in circuits(args.models, args.widths):
+        samples = 512 * max(2, min(64, 20_000_000 // circuit.gates))
+        x = (np.random.default_rng(1).random((samples, circuit.inputs)) < 0.5).view(np.uint8)
+        expected, rates = None, {}
+        evaluators = {
+            "gatewise, as it is": planned, "gatewise, compiled": compiled,
+            "straight-line C": partial(straight, limit=args.limit), "numpy simulator": simulated,
+        }  # fmt: skip
+        rows = []
+        for label, make in evaluators.items():
+            try:
+                run, seconds = make(circuit)
+            except subprocess.TimeoutExpired:
+                rows.append((label, f"over {args.limit:.0f} s", None))
+                continue
+            found = run(x)
+            expected = found if expected is None else expected
+            assert np.array_equal(found, expected), f"{label} gives other classes for {name}"
+            rates[label] = samples / best_seconds(lambda run=run: run(x), 2.0)[0]
+            rows.append((label, f"{seconds:.3f} s", rates[label]))
+        base = rates.get("straight-line C")
+        for i, (label, made, rate) in enumerate(rows):
+            title = f"{name}\n{circuit.gates:,} gates" if i == 0 else ""
+            figures = ("", "", "")
+            if rate is not None:
+                nanoseconds = 512e9 / rate / circuit.gates
+                figures = (f"{rate:,.0f}", f"{nanoseconds:.2f}", f"{rate / base:.1f}" if base else "")
+            table.add_row(title, label, made, *figures)
+        table.add_section()
+        console.print(f"{name}: done", style="dim")
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()
