@@ -115,7 +115,7 @@ def main() -> None:
             found = run(x)
             expected = found if expected is None else expected
             assert np.array_equal(found, expected), f"{label} gives other classes for {name}"
-            rates[label] = samples / best_seconds(lambda run=run: run(x), 2.0)[0]
+            rates[label] = samples / best_seconds(partial(run, x), 2.0)[0]
             rows.append((label, f"{seconds:.3f} s", rates[label]))
         base = rates.get("straight-line C")
         for i, (label, made, rate) in enumerate(rows):

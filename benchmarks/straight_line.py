@@ -1,7 +1,7 @@
 """What other compilers of Boolean networks do, to compare with: a circuit as straight-line C on 64-bit words.
 
-One function holds all gates as local variables; a loop around it packs 64 rows of bytes into words, calls it and adds
-up the outputs of each class. Compiled with `gcc -O1`, as the field's own code generators are.
+One function holds all gates as local variables; a loop around it packs 64 rows of bytes into words, calls it and counts
+the outputs of each class in bit-sliced counters. Compiled with `gcc -O1`, as the code generators of the field are.
 """
 
 from __future__ import annotations
@@ -26,20 +26,26 @@ void predict(const uint8_t *rows, int64_t samples, int64_t *classes) {
   static uint64_t in[INPUTS], out[OUTPUTS];
   for (int64_t first = 0; first < samples; first += 64) {
     const int64_t count = samples - first < 64 ? samples - first : 64;
-    for (int64_t i = 0; i < INPUTS; i++) {
-      uint64_t word = 0;
-      for (int64_t s = 0; s < count; s++) word |= (uint64_t)rows[(first + s) * INPUTS + i] << s;
-      in[i] = word;
-    }
+    for (int64_t i = 0; i < INPUTS; i++) in[i] = 0;
+    for (int64_t s = 0; s < count; s++)
+      for (int64_t i = 0; i < INPUTS; i++) in[i] |= (uint64_t)rows[(first + s) * INPUTS + i] << s;
     gates(in, out);
-    for (int64_t s = 0; s < count; s++) {
-      int64_t best = 0, most = -1;
-      for (int64_t c = 0; c < CLASSES; c++) {
-        int64_t ones = 0;
-        for (int64_t i = c * SIZE; i < (c + 1) * SIZE && i < OUTPUTS; i++) ones += out[i] >> s & 1;
-        if (ones > most) most = ones, best = c;
+    int64_t most[64];
+    for (int64_t c = 0; c < CLASSES; c++) {
+      uint64_t digit[DIGITS] = {0};
+      for (int64_t i = c * SIZE; i < (c + 1) * SIZE && i < OUTPUTS; i++) {
+        uint64_t carry = out[i];
+        for (int d = 0; d < DIGITS; d++) {
+          const uint64_t next = digit[d] & carry;
+          digit[d] ^= carry;
+          carry = next;
+        }
       }
-      classes[first + s] = best;
+      for (int64_t s = 0; s < count; s++) {
+        int64_t ones = 0;
+        for (int d = 0; d < DIGITS; d++) ones |= (int64_t)(digit[d] >> s & 1) << d;
+        if (c == 0 || ones > most[s]) most[s] = ones, classes[first + s] = c;
+      }
     }
   }
 }
@@ -59,6 +65,7 @@ def source(circuit: Circuit, classes: int) -> str:
     lines += [f"out[{i}] = {name[net]};" for i, net in enumerate(circuit.outputs.tolist())]
     sizes = {"INPUTS": circuit.inputs, "OUTPUTS": len(circuit.outputs), "CLASSES": classes}
     sizes["SIZE"] = -(-len(circuit.outputs) // classes)
+    sizes["DIGITS"] = sizes["SIZE"].bit_length()
     defines = "".join(f"#define {key} {value}\n" for key, value in sizes.items())
     body = "\n".join(lines)
     return (
