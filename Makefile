@@ -3,13 +3,14 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 SOURCES = pyproject.toml CMakeLists.txt $(shell find src -type f -not -name '*.pyc' -not -name '*.so')
 
-.PHONY: help demo test test-slow lint core clean
+.PHONY: help demo test test-slow lint core tools clean
 
 help:
 	@echo "make demo       install into $(VENV) and train the digits that ship with the package (about a minute)"
 	@echo "make test       install what the tests need and run them"
 	@echo "make test-slow  also run the tests that take minutes"
 	@echo "make lint       ruff and mypy"
+	@echo "make tools      Debian packages that some tests use: an ARM compiler and emulator, and ABC"
 	@echo "make core       build the C core into the source tree, to run with PYTHONPATH=src"
 
 demo: $(VENV)/.package
@@ -29,6 +30,10 @@ lint: $(VENV)/.lint
 core:
 	cmake -S . -B build/core -DCMAKE_BUILD_TYPE=Release
 	cmake --build build/core
+
+tools:
+	apt-get update -qq
+	apt-get install -y -qq --no-install-recommends gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user berkeley-abc
 
 clean:
 	rm -rf build $(VENV)
