@@ -87,7 +87,7 @@ class Circuit:
         lines = [f"circuit inputs={self.inputs} k={self.k}"]
         rows = zip(self.table.tolist(), self.fanin.tolist(), strict=True)
         for net, (table, fanin) in enumerate(rows, self.first_gate):
-            lines.append(" ".join([f"{net} =", _gate_name(table, self.k), *map(str, fanin)]))
+            lines.append(" ".join([f"{net} =", gate_name(table, self.k), *map(str, fanin)]))
         lines.append(" ".join(["outputs", *map(str, self.outputs.tolist())]))
         return "\n".join(lines) + "\n"
 
@@ -155,7 +155,8 @@ def _quote(words: list[str]) -> str:
     return repr(text if len(text) <= 80 else f"{text[:80]}…")
 
 
-def _gate_name(table: int, k: int) -> str:
+def gate_name(table: int, k: int) -> str:
+    """What a circuit's text calls a gate: its name, or for other than two inputs its table in hexadecimal."""
     return gates.NAMES[table] if k == 2 else f"{table:#0{2 + max(1, 2**k // 4)}x}"
 
 
