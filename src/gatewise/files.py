@@ -128,6 +128,12 @@ def read_arrays(path: str | os.PathLike[str], format: str, version: int) -> tupl
     return arrays, header
 
 
+def format_of(path: str | os.PathLike[str]) -> Any:
+    """The format that a file of ours says it has, whatever that is."""
+    header = _read(path, "gatewise")[1]["header"]
+    return header.get("format") if isinstance(header, dict) else None
+
+
 def brief(text: str) -> str:
     """A message that quotes what a file holds, cut to what somebody would read."""
     return text if len(text) <= 400 else f"{text[:400]} …"
