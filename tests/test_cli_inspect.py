@@ -159,11 +159,12 @@ def test_what_a_file_says_cannot_drive_the_terminal(tmp_path: Path) -> None:
 
 
 def test_a_terminal_that_knows_only_ascii_is_enough(tmp_path: Path) -> None:
-    model().save(tmp_path / "m")
-    done = gatewise("inspect", "m", cwd=tmp_path, trap=Ascii())
+    model().save(tmp_path / "möbius")
+    done = gatewise("inspect", "möbius", cwd=tmp_path, trap=Ascii())
     assert (done.code, done.err) == (0, "")
     assert done.out.isascii()
     assert "#####" in done.out
+    assert "m\\xf6bius: a model" in done.out
 
 
 def test_what_is_neither_model_nor_circuit_is_refused(tmp_path: Path) -> None:

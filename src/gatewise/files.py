@@ -104,8 +104,11 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]
     # One key: safetensors writes several in an arbitrary order, and equal contents should be equal bytes.
     data = bytes_from_arrays(plain, {"gatewise": sealed})
     length = int.from_bytes(data[:8], "little")
-    if length > MAX_HEADER:
-        raise FileError(f"{name} cannot be written: its header takes {length:,} bytes, expected {MAX_HEADER:,} at most")
+    if length > MAX_HEADER or _sealed_header(data[8 : 8 + length]) is None:
+        raise FileError(
+            f"{name} cannot be written: its header takes {length:,} bytes and names {len(plain):,} arrays, "
+            f"expected {MAX_HEADER:,} bytes and {MAX_PARTS:,} lists and tables at most"
+        )
     write_atomically(path, data)
 
 
@@ -167,7 +170,8 @@ def _sealed_header(head: bytes) -> tuple[dict[str, Any], int] | None:
         entries = _from_json(head.decode())
         sealed = _from_json(entries.pop("__metadata__")["gatewise"])
         end = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
-        return {"header": sealed["header"], "sha256": sealed["sha256"]}, end + 0
+        sound = type(end) is int and 0 <= end < 2**63
+        return ({"header": sealed["header"], "sha256": sealed["sha256"]}, end) if sound else None
     except (ValueError, LookupError, AttributeError, TypeError, RecursionError):
         return None
 

@@ -62,7 +62,8 @@ def show(found: BooleanModel | Circuit, path: Path, console: Console) -> None:
     """Print what a file holds as tables."""
     counts = statistics(circuit_of(found))
     model = found if isinstance(found, BooleanModel) else None
-    console.print(Text(f"{path}: a {'circuit' if model is None else 'model'}"), soft_wrap=True)
+    name = str(path).encode(console.encoding, "backslashreplace").decode(console.encoding)
+    console.print(Text(f"{name}: a {'circuit' if model is None else 'model'}"), soft_wrap=True)
     neurons = None if model is None else neurons_before(model, path)
     console.print(_table("circuit, without encoder and popcount", _circuit_rows(counts, neurons)))
     if model is not None:
