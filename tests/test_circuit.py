@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
 import numpy as np
 import pytest
 from circuits import circuits, random_circuit
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gatewise.circuit import Circuit, parse
@@ -112,8 +113,31 @@ def test_a_circuit_prints_one_line_a_gate() -> None:
     assert str(Circuit(1, [2], [[2, 0, 1]], [3])) == "circuit inputs=1 k=3\n3 = 0x02 2 0 1\noutputs 3\n"
 
 
+@pytest.mark.parametrize(
+    ("circuit", "text"),
+    [
+        (Circuit(0, [], np.zeros((0, 2)), []), "circuit inputs=0 k=2\noutputs\n"),
+        (Circuit(1, [], np.zeros((0, 4)), [2, 1, 0, 2]), "circuit inputs=1 k=4\noutputs 2 1 0 2\n"),
+        (
+            Circuit(1, [2, 0, 3], [[2], [3], [1]], [3]),
+            "circuit inputs=1 k=1\n3 = 0x2 2\n4 = 0x0 3\n5 = 0x3 1\noutputs 3\n",
+        ),
+        (
+            Circuit(6, [1, 2**64 - 2], [range(2, 8), [8, 1, 0, 2, 3, 8]], [9]),
+            "circuit inputs=6 k=6\n8 = 0x0000000000000001 2 3 4 5 6 7\n9 = 0xfffffffffffffffe 8 1 0 2 3 8\noutputs 9\n",
+        ),
+        (Circuit(0, [8, 15], [[0, 1], [2, 2]], [0, 3]), "circuit inputs=0 k=2\n2 = nor 0 1\n3 = 1 2 2\noutputs 0 3\n"),
+    ],
+)
+def test_any_circuit_has_a_text(circuit: Circuit, text: str) -> None:
+    assert str(circuit) == text
+    assert parse(text) == circuit
+    assert parse(text.replace("\n", "\r\n")) == circuit
+
+
 @given(circuits())
 @example(Circuit(0, [], np.zeros((0, 6)), []))
+@example(Circuit(2**31 - 3, [], np.zeros((0, 1)), [2**31 - 2]))
 def test_text_parses_back_to_the_same_circuit(circuit: Circuit) -> None:
     assert parse(str(circuit)) == circuit
 
@@ -134,14 +158,50 @@ def test_parsing_ignores_blank_lines_and_comments() -> None:
         ("and", "nandy", "line 3 has the gate 'nandy': expected one of 0, and"),
         ("and", "0x10", "line 3 has the gate '0x10'"),
         ("and", "0xg", "line 3 has the gate '0xg'"),
-        ("xor 2 3", "xor 2 x", "line 2 has 'x' where a net was expected"),
+        ("xor 2 3", "xor 2 x", "line 2 has 'x' where a net from 0 to 3 was expected"),
+        ("xor 2 3", "xor 2 -1", "line 2 has '-1' where a net from 0 to 3 was expected"),
+        ("xor 2 3", "xor 2 ٣", "line 2 has '٣' where a net"),
+        ("and 2 3", "and 2 5", "line 3 has '5' where a net from 0 to 4 was expected"),
+        ("and", "0x_1", "line 3 has the gate '0x_1'"),
+        ("and", "0x", "line 3 has the gate '0x'"),
+        ("and", "0x" + "f" * 5000, "line 3 has the gate '0xf{78}…': expected one of"),
+        ("outputs 4 5", "outputs 4 6", "line 4 has '6' where a net from 0 to 5 was expected"),
+        ("inputs=2", "inputs=2147483646", "line 1 is .*: expected 0 to 2147483645 inputs"),
+        ("inputs=2", "inputs=2147483645", "line 2 is one gate too many: expected at most 2147483647 nets"),
+        ("inputs=2", "k=2", "line 1 is 'circuit k=2 k=2'"),
+        ("inputs=2", "inputs=2 inputs=2", "line 1 is"),
+        ("outputs 4 5\n", "", "line 3 is '5 = and 2 3': expected the last line to be `outputs`"),
+        ("4 =", "4 = " + "x " * 99, "line 2 is .4 =( x)+ ?….: expected `4 = gate` and 2 nets"),
         ("outputs", "show", "line 4 is 'show 4 5': expected the last line"),
-        ("xor 2", "xor 9", "gate 0 .net 4. reads net 9"),
+        ("xor 2", "xor 9", "line 2 has '9' where a net from 0 to 3 was expected"),
     ],
 )
 def test_text_that_is_no_circuit_is_refused_with_its_line(old: str, new: str, message: str) -> None:
     with pytest.raises(CircuitError, match=message):
         parse(HALF_ADDER.replace(old, new))
+
+
+@given(circuits(), st.data())
+@settings(max_examples=500, deadline=None)
+def test_changed_text_is_another_circuit_or_refused_with_its_line(circuit: Circuit, data: st.DataObject) -> None:
+    text = str(circuit)
+    for _ in range(data.draw(st.integers(1, 3))):
+        begin = data.draw(st.integers(0, len(text)))
+        end = begin + data.draw(st.integers(0, 4))
+        text = (
+            text[:begin]
+            + data.draw(st.sampled_from([*"0123456789 =x#\n\r-ab~&|\0²٣", "\n\n", "", "9" * 40]))
+            + text[end:]
+        )
+    try:
+        found = parse(text)
+    except CircuitError as refused:
+        message = str(refused)
+    else:
+        assert parse(str(found)) == found
+        return
+    assert re.match(r"line \d+ (is|has) |the text is no circuit", message)
+    assert len(message) < 300
 
 
 @given(st.text(alphabet="circuit nputsko=0123456789xaβ²\n", max_size=80))

@@ -1,4 +1,4 @@
-"""The command line: `gatewise train | eval | presets`."""
+"""The command line: `gatewise train | eval | presets | inspect`."""
 
 from __future__ import annotations
 
@@ -36,6 +36,15 @@ gatewise train mnist-regular-s --data DIR --steps 4000
 gatewise train mnist-regular-s --data DIR --steps 4000 --resume
 
 gatewise train cifar-conv-t --data DIR --protocol paper --seed 1 --out runs/t-seed1
+"""
+
+INSPECT_EXAMPLES = """[bold]Examples[/bold]
+
+gatewise inspect runs/digits
+
+gatewise inspect runs/digits/model.gatewise --text
+
+gatewise inspect adder.circuit --dot adder.dot
 """
 
 
@@ -194,6 +203,29 @@ def bench(
     timings = speed.measure(loaded, threads=threads, seconds=seconds)
     Console().print(speed.table_of(timings, threads))
     print(speed.describe(loaded))
+
+
+@app.command("inspect", epilog=INSPECT_EXAMPLES)
+def inspect_file(
+    model: Annotated[Path, typer.Argument(help="A model file, a circuit file, or the folder of a run.")],
+    dot: Annotated[
+        Path | None, typer.Option(help="Write a drawing of the circuit, for Graphviz, to this file.")
+    ] = None,
+    text: Annotated[bool, typer.Option("--text", help="Print the circuit itself, a line a gate, instead.")] = False,
+) -> None:
+    """What is in a model or a circuit: gates by every way to count them, depth, fan-out, head and encoder."""
+    from gatewise.circuit import to_dot
+    from gatewise.files import write_atomically
+    from gatewise.inspection import circuit_of, load_any, show
+
+    path = model / "model.gatewise" if model.is_dir() else model
+    found = load_any(path)
+    if dot is not None:
+        write_atomically(dot, to_dot(circuit_of(found)).encode())
+    if text:
+        print(circuit_of(found), end="")
+    else:
+        show(found, path, Console())
 
 
 def main() -> None:

@@ -24,6 +24,8 @@ Bits = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Samples = NDArray[Any]
 
+_MAX_DIMENSIONS = 16
+
 
 class Encoder(Protocol):
     """What all encoders offer."""
@@ -224,7 +226,7 @@ class TableEncoder:
 
     @property
     def bit_shape(self) -> Shape:
-        return (len(self.bit_names()),)
+        return (sum(len(_known(c)) for c in self.columns),)
 
     def bit_names(self) -> tuple[str, ...]:
         """What each bit says, as `age > 37` or `sex = Male`."""
@@ -237,7 +239,7 @@ class TableEncoder:
         table = _table(x, len(self.columns))
         _check_not_empty(table)
         fitted = TableEncoder(tuple(_fit_column(c, table[:, j]) for j, c in enumerate(self.columns)))
-        if not fitted.bit_names():
+        if fitted.bit_shape == (0,):
             raise EncodingError("no column has two different values, so there are no bits: give more varied rows")
         return fitted
 
@@ -413,8 +415,10 @@ def _plane_shape(levels: int, shape: Shape) -> Shape:
 
 def _checked_shape(shape: Sequence[int]) -> Shape:
     sizes = tuple(shape)
-    if not sizes or not all(isinstance(s, int) and s > 0 for s in sizes):
-        raise EncodingError(f"the shape of a sample is {sizes}, expected positive whole numbers")
+    if not 1 <= len(sizes) <= _MAX_DIMENSIONS or not all(type(s) is int and 0 < s < 2**31 for s in sizes):
+        raise EncodingError(
+            f"the shape of a sample is {sizes}, expected 1 to {_MAX_DIMENSIONS} whole numbers from 1 to 2**31 - 1"
+        )
     return sizes
 
 

@@ -16,12 +16,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gatewise.circuit import Circuit, Program
+from gatewise.circuit.store import arrays_of, circuit_from
 from gatewise.encode import Encoder, encoder_from
 from gatewise.engine import Engine, count
 from gatewise.errors import CircuitError, ConfigError, EncodingError, FileError, GatewiseError
-from gatewise.files import Arrays, read_arrays, write_arrays
+from gatewise.files import Arrays, brief, read_arrays, write_arrays
 
 FORMAT, VERSION = "gatewise-model", 1
+
+MAX_CLASSES = 1 << 20
+"""A sample has a score for each class, so a damaged file must not be able to ask for any number of them."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +43,8 @@ class Head:
             classes, tau = operator.index(self.classes), float(self.tau)
         except (TypeError, ValueError):
             raise ConfigError(f"the head has classes={self.classes!r} and tau={self.tau!r}: expected numbers") from None
-        if classes < 1:
-            raise ConfigError(f"the head has {classes} classes: expected at least 1")
+        if not 1 <= classes <= MAX_CLASSES:
+            raise ConfigError(f"the head has {classes} classes: expected 1 to {MAX_CLASSES}")
         if not (tau > 0 and math.isfinite(tau)):
             raise ConfigError(f"the head has tau={tau}: expected a number above 0")
         object.__setattr__(self, "classes", classes)
@@ -124,9 +128,7 @@ class BooleanModel:
             "notes": self.notes,
         }
         arrays = {f"encoder.{name}": array for name, array in self.encoder.arrays().items()}
-        arrays["circuit.table"] = self.circuit.table.astype(f"u{max(1, 2**self.circuit.k // 8)}")
-        arrays["circuit.fanin"] = self.circuit.fanin
-        arrays["circuit.outputs"] = self.circuit.outputs
+        arrays |= {f"circuit.{name}": array for name, array in arrays_of(self.circuit).items()}
         write_arrays(path, arrays, header)
 
 
@@ -137,16 +139,22 @@ def load(path: str | os.PathLike[str]) -> BooleanModel:
         return _build(arrays, header)
     except (GatewiseError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise FileError(f"{os.fspath(path)} holds no sound model: {what}") from error
+        raise FileError(f"{os.fspath(path)} holds no sound model: {brief(what)}") from error
 
 
 def _build(arrays: Arrays, header: dict[str, Any]) -> BooleanModel:
-    prefix = "encoder."
-    own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-    encoder = encoder_from(header["encoder"], own)
-    parts = (arrays[f"circuit.{name}"] for name in ("table", "fanin", "outputs"))
-    circuit = Circuit(header["circuit"]["inputs"], *parts)
-    head = Head(header["head"]["classes"], header["head"]["tau"])
+    parts: dict[str, Arrays] = {"encoder": {}, "circuit": {}}
+    for name, array in arrays.items():
+        part, _, rest = name.partition(".")
+        if part not in parts:
+            raise ConfigError(f"there is an array {name!r}: expected those of encoder and circuit alone")
+        parts[part][rest] = array
+    encoder = encoder_from(header["encoder"], parts["encoder"])
+    circuit = circuit_from(header["circuit"]["inputs"], parts["circuit"])
+    classes, tau = header["head"]["classes"], header["head"]["tau"]
+    if type(classes) is not int or type(tau) not in (int, float):  # True is no number here, though Python has it so
+        raise ConfigError(f"the head has classes={classes!r} and tau={tau!r}: expected numbers")
+    head = Head(classes, tau)
     names, notes = header["class_names"], header["notes"]
     if not isinstance(names, list | None) or not isinstance(notes, dict):
         raise ConfigError("class_names is no list of texts, or notes is no table")

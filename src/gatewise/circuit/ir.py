@@ -87,65 +87,76 @@ class Circuit:
         lines = [f"circuit inputs={self.inputs} k={self.k}"]
         rows = zip(self.table.tolist(), self.fanin.tolist(), strict=True)
         for net, (table, fanin) in enumerate(rows, self.first_gate):
-            lines.append(" ".join([f"{net} =", _gate_name(table, self.k), *map(str, fanin)]))
+            lines.append(" ".join([f"{net} =", gate_name(table, self.k), *map(str, fanin)]))
         lines.append(" ".join(["outputs", *map(str, self.outputs.tolist())]))
         return "\n".join(lines) + "\n"
 
 
 def parse(text: str) -> Circuit:
     """The circuit that `str(circuit)` printed. Blank lines and what follows a # are ignored."""
-    lines = [(number, line.split("#")[0].split()) for number, line in enumerate(text.splitlines(), 1)]
+    lines = [(number, line.split("#")[0].split()) for number, line in enumerate(text.split("\n"), 1)]
     lines = [(number, words) for number, words in lines if words]
     if len(lines) < 2:
         raise CircuitError("the text is no circuit: expected `circuit inputs=… k=…` first and `outputs …` last")
     inputs, k = _parse_header(*lines[0])
     table: list[int] = []
     fanin: list[list[int]] = []
-    for number, words in lines[1:-1]:
-        net = 2 + inputs + len(table)
+    for net, (number, words) in enumerate(lines[1:-1], 2 + inputs):
+        if net == _MAX_NETS:
+            raise CircuitError(f"line {number} is one gate too many: expected at most {_MAX_NETS} nets")
         if words[:2] != [str(net), "="] or len(words) != 3 + k:
-            raise CircuitError(f"line {number} is {' '.join(words)!r}: expected `{net} = gate` and {k} nets")
+            raise CircuitError(f"line {number} is {_quote(words)}: expected `{net} = gate` and {k} nets")
         table.append(_parse_table(number, words[2], k))
-        fanin.append([_parse_net(number, word) for word in words[3:]])
+        fanin.append([_parse_net(number, word, net) for word in words[3:]])
     number, words = lines[-1]
     if words[0] != "outputs":
-        raise CircuitError(f"line {number} is {' '.join(words)!r}: expected the last line to be `outputs` and its nets")
-    outputs = [_parse_net(number, word) for word in words[1:]]
+        raise CircuitError(f"line {number} is {_quote(words)}: expected the last line to be `outputs` and its nets")
+    outputs = [_parse_net(number, word, 2 + inputs + len(table)) for word in words[1:]]
     rows = np.array(fanin, np.int64).reshape(-1, k)
     return Circuit(inputs, np.array(table, np.uint64), rows, np.array(outputs, np.int64))
 
 
 def _parse_header(number: int, words: list[str]) -> tuple[int, int]:
     fields = dict(word.partition("=")[::2] for word in words[1:])
-    sizes = [fields.get(name, "") for name in ("inputs", "k")]
-    if words[0] != "circuit" or len(words) != 3 or not all(size.isdecimal() and len(size) < 10 for size in sizes):
-        raise CircuitError(f"line {number} is {' '.join(words)!r}: expected `circuit inputs=… k=…`")
-    inputs, k = map(int, sizes)
+    if words[0] != "circuit" or len(words) != 3 or fields.keys() != {"inputs", "k"}:
+        raise CircuitError(f"line {number} is {_quote(words)}: expected `circuit inputs=… k=…`")
+    inputs, k = (_parse_number(fields[name]) for name in ("inputs", "k"))
+    if not 0 <= inputs <= _MAX_NETS - 2:
+        raise CircuitError(f"line {number} is {_quote(words)}: expected 0 to {_MAX_NETS - 2} inputs")
     if not 1 <= k <= MAX_K:
-        raise CircuitError(f"line {number} says k={k}: a gate reads 1 to {MAX_K} nets")
+        raise CircuitError(f"line {number} is {_quote(words)}: a gate reads 1 to {MAX_K} nets")
     return inputs, k
 
 
 def _parse_table(number: int, word: str, k: int) -> int:
     if k == 2 and word in gates.NAMES:
         return gates.NAMES.index(word)
-    try:
-        table = int(word, 16) if word.startswith("0x") else -1
-    except ValueError:
-        table = -1
-    if not 0 <= table <= gates.full(k):
+    digits = word.removeprefix("0x")
+    if digits == word or not digits or set(digits) - set("0123456789abcdefABCDEF") or int(digits, 16) > gates.full(k):
         names = f"one of {', '.join(gates.NAMES)}" if k == 2 else f"a table 0x0 to {gates.full(k):#x}"
-        raise CircuitError(f"line {number} has the gate {word!r}: expected {names}")
-    return table
+        raise CircuitError(f"line {number} has the gate {_quote([word])}: expected {names}")
+    return int(digits, 16)
 
 
-def _parse_net(number: int, word: str) -> int:
-    if not (word.isdecimal() and len(word) < 11):
-        raise CircuitError(f"line {number} has {word!r} where a net was expected")
-    return int(word)
+def _parse_net(number: int, word: str, end: int) -> int:
+    net = _parse_number(word)
+    if not 0 <= net < end:
+        raise CircuitError(f"line {number} has {_quote([word])} where a net from 0 to {end - 1} was expected")
+    return net
 
 
-def _gate_name(table: int, k: int) -> str:
+def _parse_number(word: str) -> int:
+    """A number of decimal digits, as many as a net has at most; -1 for anything else."""
+    return int(word) if word.isascii() and word.isdecimal() and len(word) <= len(str(_MAX_NETS)) else -1
+
+
+def _quote(words: list[str]) -> str:
+    text = " ".join(words)
+    return repr(text if len(text) <= 80 else f"{text[:80]}…")
+
+
+def gate_name(table: int, k: int) -> str:
+    """What a circuit's text calls a gate: its name, or for other than two inputs its table in hexadecimal."""
     return gates.NAMES[table] if k == 2 else f"{table:#0{2 + max(1, 2**k // 4)}x}"
 
 
@@ -165,6 +176,9 @@ def _exact(name: str, value: ArrayLike, dtype: type[np.integer[Any]], ndim: int)
         array = np.asarray(value)
     except ValueError as error:
         raise CircuitError(f"{name} is no array ({error}): expected {ndim} dimensions of equal rows") from None
+    if array.dtype.kind == "f" and not isinstance(value, np.ndarray):  # numpy makes [1, 2**64 - 1] floats
+        objects = np.asarray(value, object)
+        array = objects if all(type(v) is int for v in objects.flat) else array
     if array.ndim != ndim:
         raise CircuitError(f"{name} has shape {array.shape}: expected {ndim} dimension{'s' * (ndim > 1)}")
     if array.dtype.kind not in "biuf" and not (array.dtype.kind == "O" and all(type(v) is int for v in array.flat)):

@@ -42,6 +42,18 @@ def depths(circuit: Circuit) -> Nets:
     return depth
 
 
+def reachable(circuit: Circuit, nets: Nets) -> NDArray[np.bool_]:
+    """Which nets [all of them] these nets are or depend on; a gate depends on all it reads, whatever its table says."""
+    seen = np.zeros(circuit.nets, np.bool_)
+    scratch = np.empty(circuit.nets, np.int32)
+    found = nets
+    while found.size:
+        found = distinct(found[~seen[found]], scratch)
+        seen[found] = True
+        found = circuit.fanin[found[found >= circuit.first_gate] - circuit.first_gate].ravel()
+    return seen
+
+
 def spans(begin: Offsets, end: Offsets) -> Offsets:
     """The numbers begin[i] … end[i] - 1 of all i, one after the other."""
     length = end - begin
