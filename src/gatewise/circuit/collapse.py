@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from gatewise import gates
 from gatewise.circuit.ir import Circuit
+from gatewise.circuit.levels import by_level
 from gatewise.circuit.normal import normal_form
 from gatewise.circuit.passes import drop_unreachable
-from gatewise.circuit.simplify import levels
 
 Nets = NDArray[np.int32]
 Tables = NDArray[np.uint64]
@@ -26,7 +26,7 @@ def merge_two_levels(circuit: Circuit) -> Circuit:
     """
     table, fanin = normal_form(circuit.table, circuit.fanin)
     sets = [chosen for size in (1, 2) for chosen in combinations(range(circuit.k), size)]
-    for gate in levels(circuit):
+    for gate in by_level(circuit):
         while gate.size:  # those that have changed may change again
             gate = gate[fanin[gate, 0] != fanin[gate, -1]]  # neither constant nor a wire
             changed = np.zeros(len(gate), np.bool_)

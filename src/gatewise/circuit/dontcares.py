@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gatewise.circuit.ir import Circuit
 from gatewise.circuit.passes import negate_inputs
-from gatewise.circuit.simplify import show
+from gatewise.circuit.simplify import rebuild
 from gatewise.circuit.simulate import Simulator, Words, block_words, pack
 from gatewise.errors import CircuitError
 
@@ -50,7 +50,7 @@ def merge_on_words(circuit: Circuit, words: Words, samples: int) -> Circuit:
     root[inverted & (root == 0)] = 1
     inverted &= root > 1
     table = negate_inputs(circuit.table, inverted[circuit.fanin])
-    return show(circuit, table, root[circuit.fanin], root, inverted)
+    return rebuild(circuit, table, root[circuit.fanin], root, inverted)
 
 
 class _Nets:

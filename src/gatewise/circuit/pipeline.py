@@ -72,7 +72,8 @@ def optimize(
             seconds = time.perf_counter() - begin
             same = after == circuit
             verdict = "" if check is None else "unchanged" if same else str(check(circuit, after))
-            rows.append(Applied(number, apply.__name__, circuit.gates, after.gates, seconds, verdict))
+            name = getattr(apply, "__name__", str(apply))
+            rows.append(Applied(number, name, circuit.gates, after.gates, seconds, verdict))
             circuit, unchanged = after, unchanged + 1 if same else 0
             if unchanged == len(passes):
                 return Optimized(circuit, tuple(rows), settled=True)

@@ -6,15 +6,12 @@ depends on what has become of those it reads, gates are taken level by level.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import pairwise
-
 import numpy as np
 from numpy.typing import NDArray
 
 from gatewise import gates
 from gatewise.circuit.ir import Circuit
-from gatewise.circuit.levels import level_order
+from gatewise.circuit.levels import by_level
 from gatewise.circuit.normal import is_gate, normal_form
 from gatewise.circuit.passes import assemble, negate_inputs, resolve_wires
 
@@ -32,7 +29,7 @@ def fold_constants(circuit: Circuit) -> Circuit:
     table, fanin = normal_form(circuit.table, circuit.fanin)
     root = np.arange(circuit.nets, dtype=np.int32)
     source, inverted = root.copy(), np.zeros(circuit.nets, np.bool_)  # a NOT's is what it negates
-    for gate in levels(circuit):
+    for gate in by_level(circuit):
         read, is_trivial = fanin[gate], fanin[gate, 0] == fanin[gate, -1]
         changed = np.flatnonzero(is_trivial | (source[read] != read).any(axis=1))
         if not changed.size:
@@ -67,7 +64,7 @@ def absorb_inverters(circuit: Circuit) -> Circuit:
     """
     wires = resolve_wires(circuit)
     table = negate_inputs(circuit.table, wires.inverted[circuit.fanin])
-    return show(circuit, table, wires.root[circuit.fanin], wires.root, wires.inverted)
+    return rebuild(circuit, table, wires.root[circuit.fanin], wires.root, wires.inverted)
 
 
 def share_equal_gates(circuit: Circuit) -> Circuit:
@@ -79,7 +76,7 @@ def share_equal_gates(circuit: Circuit) -> Circuit:
     table, fanin = normal_form(circuit.table, circuit.fanin)
     root = np.arange(circuit.nets, dtype=np.int32)
     inverted = np.zeros(circuit.nets, np.bool_)
-    for gate in levels(circuit):
+    for gate in by_level(circuit):
         read = fanin[gate]
         now, behind = negate_inputs(table[gate], inverted[read]), root[read]
         changed = np.flatnonzero((behind != read).any(axis=1))
@@ -91,7 +88,7 @@ def share_equal_gates(circuit: Circuit) -> Circuit:
         inverted[first + gate] = negative
         if gate.size > 1:
             root[first + gate] = first + gate[_first_alike(now, behind)]
-    return show(circuit, table, fanin, root, inverted)
+    return rebuild(circuit, table, fanin, root, inverted)
 
 
 def _first_alike(table: Tables, fanin: Nets) -> NDArray[np.int64]:
@@ -105,7 +102,7 @@ def _first_alike(table: Tables, fanin: Nets) -> NDArray[np.int64]:
     return first
 
 
-def show(circuit: Circuit, table: Tables, fanin: Nets, root: Nets, inverted: Mask) -> Circuit:
+def rebuild(circuit: Circuit, table: Tables, fanin: Nets, root: Nets, inverted: Mask) -> Circuit:
     """The circuit of the gates (table, fanin), with the old outputs: net n is now net root[n], or its inverse where
     inverted[n]. Gates that outputs show only inverted are negated, and so is what reads them.
     """
@@ -119,10 +116,3 @@ def show(circuit: Circuit, table: Tables, fanin: Nets, root: Nets, inverted: Mas
         table = negate_inputs(table, negated[fanin])
         turned = turned & ~negated[shown]
     return assemble(circuit.inputs, table, fanin, shown, turned)
-
-
-def levels(circuit: Circuit) -> Iterator[Nets]:
-    """The gates of each level, in order (see `level_order`)."""
-    order, start = level_order(circuit)
-    for begin, end in pairwise(start.tolist()):
-        yield order[begin:end]
