@@ -78,6 +78,11 @@ outputs 10 11 5 8
     assert str(merged) == after
 
 
+def test_inputs_that_are_shown_stay_whatever_the_samples_say() -> None:
+    circuit = Circuit(3, [], np.zeros((0, 2)), [2, 3, 4])
+    assert merge_on_data(circuit, [[0, 1, 0], [1, 0, 0]]) == circuit
+
+
 def test_it_is_lossy_beyond_the_samples() -> None:
     circuit = Circuit(2, [1], [[2, 3]], [4])
     merged = merge_on_data(circuit, [[0, 0], [1, 1]])

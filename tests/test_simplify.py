@@ -247,6 +247,12 @@ def test_equal_gates_become_one_whatever_the_order_of_their_inputs() -> None:
     assert_becomes(share_equal_gates, before, after)
 
 
+def test_inputs_are_put_in_order_again_after_they_were_shared() -> None:
+    before = "circuit inputs=3 k=2\n5 = and 2 3\n6 = xor 3 4\n7 = and 3 2\n8 = or 5 6\n9 = or 6 7\noutputs 8 9\n"
+    after = "circuit inputs=3 k=2\n5 = and 2 3\n6 = xor 3 4\n7 = or 5 6\noutputs 7 7\n"
+    assert_becomes(share_equal_gates, before, after)
+
+
 def test_a_gate_and_its_inverse_become_one_and_the_readers_take_the_negation() -> None:
     before = "circuit inputs=3 k=2\n5 = and 2 3\n6 = nand 3 2\n7 = or 5 4\n8 = and 6 4\noutputs 7 8\n"
     after = "circuit inputs=3 k=2\n5 = and 2 3\n6 = or 4 5\n7 = a&~b 4 5\noutputs 6 7\n"
@@ -290,6 +296,11 @@ def test_a_gate_merges_into_a_reader_that_reads_one_of_its_nets() -> None:
     before = "circuit inputs=2 k=2\n4 = or 2 3\n5 = a&~b 4 3\n6 = or 5 2\n7 = xor 6 4\noutputs 5 6 7 4\n"
     after = "circuit inputs=2 k=2\n4 = or 2 3\n5 = a&~b 2 3\n6 = a 2 2\n7 = ~a&b 2 3\noutputs 5 6 7 4\n"
     assert_becomes(merge_two_levels, before, after)
+
+
+def test_an_inverter_does_not_become_a_gate_of_two_nets() -> None:
+    circuit = "circuit inputs=2 k=2\n4 = and 2 3\n5 = ~a 4 4\noutputs 4 5\n"
+    assert_becomes(merge_two_levels, circuit, circuit)
 
 
 def test_merges_travel_up_a_chain_in_one_application() -> None:

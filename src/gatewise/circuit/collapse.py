@@ -69,12 +69,10 @@ def _distinct(nets: Nets) -> tuple[Nets, Indices]:
 
 
 def _positions(nets: Nets, leaves: Nets) -> list[Tables]:
-    """Each column of `nets` as a table over the leaves [n, k], among which it is; net 0 is the constant."""
+    """Each column of `nets` as a table over the leaves [n, k], among which it is, unless no table heeds it (net 0)."""
     k = leaves.shape[1]
     places = np.array([gates.ones(j, k) for j in range(k)], np.uint64)
-    return [
-        np.where(column == 0, np.uint64(0), places[(leaves == column[:, None]).argmax(axis=1)]) for column in nets.T
-    ]
+    return [places[(leaves == column[:, None]).argmax(axis=1)] for column in nets.T]
 
 
 def _compose(table: Tables, inputs: list[Tables]) -> Tables:
