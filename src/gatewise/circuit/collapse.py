@@ -1,4 +1,7 @@
-"""Two levels of gates into one, where the nets read in all are few enough for one gate."""
+"""Two levels of gates into one, where the nets read in all are few enough for one gate.
+
+n gates, k inputs a gate, S sets of one or two of a gate's inputs.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ from gatewise.circuit.passes import drop_unreachable
 
 Nets = NDArray[np.int32]
 Tables = NDArray[np.uint64]
-Indices = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_SLICE = 1 << 22
+"""Gates are looked at so many at a time that their nets, for all sets of fanins, are about this many."""
 
 
 def merge_two_levels(circuit: Circuit) -> Circuit:
@@ -24,52 +30,48 @@ def merge_two_levels(circuit: Circuit) -> Circuit:
     `6 = and 4 5` of `4 = or 2 3` and `5 = nand 2 3` becomes `6 = xor 2 3`. There are never more gates, and no
     gate gets later; what nobody reads any more is left out.
     """
+    k, first = circuit.k, circuit.first_gate
     table, fanin = normal_form(circuit.table, circuit.fanin)
-    sets = [chosen for size in (1, 2) for chosen in combinations(range(circuit.k), size)]
+    sets = [chosen for size in (1, 2) for chosen in combinations(range(k), size)]
+    chosen = np.array([[j in chosen for j in range(k)] for chosen in sets])  # [S, k]
+    step = max(1, _SLICE // (chosen.size * (1 + k)))
     for gate in by_level(circuit):
         while gate.size:  # those that have changed may change again
             gate = gate[fanin[gate, 0] != fanin[gate, -1]]  # neither constant nor a wire
-            changed = np.zeros(len(gate), np.bool_)
-            for chosen in sets:
-                rest = np.flatnonzero(~changed)
-                changed[rest[_merge(circuit.first_gate, table, fanin, gate[rest], chosen)]] = True
-            gate = gate[changed]
+            slices = [gate[begin : begin + step] for begin in range(0, gate.size, step)]
+            gate = np.concatenate([gate[:0], *(_merge(first, table, fanin, part, chosen) for part in slices)])
     return drop_unreachable(Circuit(circuit.inputs, table, fanin, circuit.outputs))
 
 
-def _merge(first: int, table: Tables, fanin: Nets, gate: Nets, chosen: tuple[int, ...]) -> Indices:
-    """Merge those of the gates with their chosen fanins that are gates and leave at most k nets; → which."""
-    k = fanin.shape[1]
-    which: Indices = np.flatnonzero((fanin[gate][:, chosen] >= first).all(axis=1))
-    if not which.size:
-        return which
-    read = fanin[gate[which]]
-    others = [j for j in range(k) if j not in chosen]
-    leaves = np.concatenate([read[:, others], *(fanin[read[:, j] - first] for j in chosen)], axis=1)
-    leaves, count = _distinct(leaves)
-    few = count <= k
-    which, read, leaves = which[few], read[few], leaves[few, -k:]
+def _merge(first: int, table: Tables, fanin: Nets, gate: Nets, chosen: Mask) -> Nets:
+    """Merge each gate with the first set of its fanins that leaves at most k nets to read; → those that had one."""
+    k, read = fanin.shape[1], fanin[gate]
+    below = np.where(read >= first, read - first, 0)  # which gate, where it is one
+    direct = np.where(chosen, 0, read[:, None])  # [n, S, k]
+    through = np.where(chosen[..., None], fanin[below][:, None], 0)  # [n, S, k, k]
+    leaves, count = _distinct(np.concatenate([direct, through.reshape(len(gate), len(chosen), -1)], axis=2))
+    fits = (count <= k) & ((read >= first)[:, None] | ~chosen).all(axis=2)
+    which = np.flatnonzero(fits.any(axis=1))
     if which.size:
-        values = [
-            _compose(table[below := read[:, j] - first], _positions(fanin[below], leaves))
-            if j in chosen
-            else _positions(read[:, j : j + 1], leaves)[0]
-            for j in range(k)
-        ]
-        chosen_gates = gate[which]
-        table[chosen_gates], fanin[chosen_gates] = normal_form(_compose(table[chosen_gates], values), leaves)
-    return which
+        picked = fits[which].argmax(axis=1)
+        gate, read, below, leaves = gate[which], read[which], below[which], leaves[which, picked, -k:]
+        values = []
+        for j in range(k):
+            lower = _compose(table[below[:, j]], _positions(fanin[below[:, j]], leaves))
+            values.append(np.where(chosen[picked, j], lower, _positions(read[:, j : j + 1], leaves)[0]))
+        table[gate], fanin[gate] = normal_form(_compose(table[gate], values), leaves)
+    return gate[: which.size]
 
 
-def _distinct(nets: Nets) -> tuple[Nets, Indices]:
-    """Rows with each net other than 0 once, in order at the end, net 0 before; and how many there are."""
-    nets = np.sort(nets, axis=1)
-    nets[:, 1:][nets[:, 1:] == nets[:, :-1]] = 0
-    return np.sort(nets, axis=1), np.count_nonzero(nets, axis=1)
+def _distinct(nets: Nets) -> tuple[Nets, NDArray[np.int64]]:
+    """Each net other than 0 once, in order at the end of the last axis, net 0 before; and how many there are."""
+    nets = np.sort(nets, axis=-1)
+    nets[..., 1:][nets[..., 1:] == nets[..., :-1]] = 0
+    return np.sort(nets, axis=-1), np.count_nonzero(nets, axis=-1)
 
 
 def _positions(nets: Nets, leaves: Nets) -> list[Tables]:
-    """Each column of `nets` as a table over the leaves [n, k], among which it is, unless no table heeds it (net 0)."""
+    """Each column of `nets` as a table over the leaves [n, k]; any table for a net that is none of them."""
     k = leaves.shape[1]
     places = np.array([gates.ones(j, k) for j in range(k)], np.uint64)
     return [places[(leaves == column[:, None]).argmax(axis=1)] for column in nets.T]
