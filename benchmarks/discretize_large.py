@@ -10,29 +10,36 @@ import resource
 import time
 
 import torch
+from torch import nn
 
 from gatewise import discretize
 from gatewise.circuit import count_bops, prune
 from gatewise.data import DATASETS
-from gatewise.presets import build_network, preset
+from gatewise.presets import Preset, build_network, preset
 
 
 def peak_gib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--preset", default="cifar-conv-l")
-    row = preset(parser.parse_args().preset)
+def random_network(row: Preset) -> tuple[nn.Sequential, tuple[int, ...]]:
+    """The preset's network with normal random weights, and the shape of its bits."""
     dataset = DATASETS[row.dataset]
     shape = (dataset.shape[0] * row.thresholds, *dataset.shape[1:])
     torch.manual_seed(0)
-    start = time.perf_counter()
     network = build_network(row, shape, dataset.classes).eval()
     with torch.no_grad():
         for weight in network.parameters():
             weight.normal_()
+    return network, shape
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--preset", default="cifar-conv-l")
+    row = preset(parser.parse_args().preset)
+    start = time.perf_counter()
+    network, shape = random_network(row)
     print(f"{row.name}: network made in {time.perf_counter() - start:.1f} s, {peak_gib():.2f} GiB so far")
 
     start = time.perf_counter()

@@ -66,6 +66,9 @@ def test_arrays_of_tables_give_what_ints_give(case: tuple[int, int]) -> None:
         assert_alike(gates.negate_input(array, j, k), [gates.negate_input(t, j, k) for t in ints])
         for value in (0, 1):
             assert_alike(gates.restrict(array, j, value, k), [gates.restrict(t, j, value, k) for t in ints])
+    for i, j in itertools.combinations(range(k), 2):
+        assert_alike(gates.swap_inputs(array, i, j, k), [gates.swap_inputs(t, i, j, k) for t in ints])
+        assert_alike(gates.tie_inputs(array, i, j, k), [gates.tie_inputs(t, i, j, k) for t in ints])
 
 
 @pytest.mark.parametrize("table", range(16))
@@ -73,6 +76,17 @@ def test_swapping_inputs_exchanges_them_for_ints_and_arrays(table: int) -> None:
     expected = [gates.evaluate(table, (b, a)) for a, b in rows(2)]
     assert values(gates.swap_inputs(table), 2) == expected
     assert gates.swap_inputs(np.array([table], np.uint64)).tolist() == [gates.swap_inputs(table)]
+
+
+@given(tables())
+def test_any_two_inputs_are_swapped_and_tied(case: tuple[int, int]) -> None:
+    k, table = case
+    for i, j in itertools.combinations(range(k), 2):
+        order = [j if n == i else i if n == j else n for n in range(k)]
+        swapped = [gates.evaluate(table, tuple(row[n] for n in order)) for row in rows(k)]
+        assert values(gates.swap_inputs(table, i, j, k), k) == swapped
+        tied = [gates.evaluate(table, (*row[:j], row[i], *row[j + 1 :])) for row in rows(k)]
+        assert values(gates.tie_inputs(table, i, j, k), k) == tied
 
 
 @pytest.mark.parametrize("table", range(16))

@@ -31,7 +31,7 @@ def assert_loads_no_torch(module: str, *folders: Path) -> None:
     assert loaded == "[]", f"importing {module} loads {loaded}"
 
 
-@pytest.mark.parametrize("module", ["gatewise", "gatewise.circuit", "gatewise.model"])
+@pytest.mark.parametrize("module", ["gatewise", "gatewise.circuit", "gatewise.model", "gatewise.compilation"])
 def test_importing_loads_no_torch(module: str) -> None:
     assert_loads_no_torch(module)
 

@@ -1,4 +1,4 @@
-"""The command line: `gatewise train | eval | presets | inspect`."""
+"""The command line: a function a command, each a few lines around the function that does the work."""
 
 from __future__ import annotations
 
@@ -226,6 +226,36 @@ def inspect_file(
         print(circuit_of(found), end="")
     else:
         show(found, path, Console())
+
+
+COMPILE_EXAMPLES = """[bold]Examples[/bold]
+
+gatewise compile runs/digits
+
+gatewise compile model.gatewise -o small.gatewise
+
+gatewise compile runs/mnist-regular-s --data DIR --dont-cares
+"""
+
+
+@app.command("compile", epilog=COMPILE_EXAMPLES)
+def compile_(
+    source: Annotated[Path, typer.Argument(metavar="RUN|MODEL", help="The folder of a run, or a model file.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The compiled model; else RUN/compiled.gatewise or MODEL.compiled.gatewise."),
+    ] = None,
+    data: DataFolder = None,
+    dont_cares: Annotated[
+        bool,
+        typer.Option("--dont-cares", help="Also merge what the training samples cannot tell apart, which is lossy."),
+    ] = False,
+    check: Annotated[bool, typer.Option("--check/--no-check", help="Compare the circuit before and after.")] = True,
+) -> None:
+    """Make a model's circuit smaller, check that it is the same, and save it beside the model."""
+    from gatewise.compilation import compile_file
+
+    compile_file(source, out, data, dont_cares, check)
 
 
 def main() -> None:

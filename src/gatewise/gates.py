@@ -58,13 +58,20 @@ def restrict(table: Table, j: int, value: int, k: int) -> Table:
     return half | half << width
 
 
-def swap_inputs(table: Table) -> Table:
-    """The two-input gate with its inputs exchanged."""
-    one = _like(table, 0b1001)
-    swapped: Table = (
-        table & one | (table & _like(table, 2)) << _like(table, 1) | (table >> _like(table, 1)) & _like(table, 2)
-    )
+def swap_inputs(table: Table, i: int = 0, j: int = 1, k: int = 2) -> Table:
+    """The gate with its inputs i and j exchanged; i comes before j."""
+    width = _like(table, step(i, k) - step(j, k))  # from a row with only i set to the one with only j set
+    mask = _like(table, ones(i, k) & ~ones(j, k))
+    differ = (table ^ table >> width) & mask
+    swapped: Table = table ^ differ ^ differ << width
     return swapped
+
+
+def tie_inputs(table: Table, i: int, j: int, k: int) -> Table:
+    """The gate (still over k inputs) that reads input i where it read input j."""
+    mask = _like(table, ones(i, k))
+    tied: Table = restrict(table, j, 1, k) & mask | restrict(table, j, 0, k) & ~mask
+    return tied
 
 
 def evaluate(table: int, bits: tuple[int, ...]) -> int:

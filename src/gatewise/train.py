@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -85,9 +86,8 @@ def prepare(preset: Preset, options: Options, data: Path | None) -> Task:
     with loading(preset.dataset) as progress:
         splits = load_dataset(preset.dataset, data, progress=progress)
     n = len(splits.train_y)
-    order = draws.permutation(options.seed, 0, draws.VALIDATION, n, torch.device("cpu")).numpy()
-    held = round(options.validation * n) if options.protocol == "validation" else 0
-    train_x, train_y = splits.train_x[order[held:]], splits.train_y[order[held:]]
+    trained_on, held = split(n, options)
+    train_x, train_y = splits.train_x[trained_on], splits.train_y[trained_on]
     encoder: Encoder
     if row.kind == "table":
         encoder = TableEncoder.mixed(row.columns, row.categories, preset.thresholds).fit(train_x)
@@ -96,8 +96,8 @@ def prepare(preset: Preset, options: Options, data: Path | None) -> Task:
         assert row.high is not None, row.name
         encoder = Thermometer.equal(preset.thresholds, row.low, row.high, row.shape)
     test = Bits(splits.test_x, splits.test_y, encoder, device)
-    held_out = Bits(splits.train_x[order[:held]], splits.train_y[order[:held]], encoder, device) if held else test
-    if not held and options.protocol == "validation":
+    held_out = Bits(splits.train_x[held], splits.train_y[held], encoder, device) if len(held) else test
+    if not len(held) and options.protocol == "validation":
         raise ConfigError(f"validation={options.validation} holds out none of {n} samples: ask for a larger share")
     train = Batches(Bits(train_x, train_y, encoder, device), preset.batch, options.seed, row.augmentation)
     if options.protocol == "paper" and train.batch > len(test):
@@ -106,6 +106,13 @@ def prepare(preset: Preset, options: Options, data: Path | None) -> Task:
             f"samples: ask for a smaller batch"
         )
     return Task(encoder, row.classes, train, held_out, test, splits.test_x)
+
+
+def split(n: int, options: Options) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Which of n training samples are trained on, and which are held out to pick the checkpoint."""
+    order = draws.permutation(options.seed, 0, draws.VALIDATION, n, torch.device("cpu")).numpy()
+    held = round(options.validation * n) if options.protocol == "validation" else 0
+    return order[held:], order[:held]
 
 
 def train(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,6 +35,13 @@ def level_order(circuit: Circuit) -> tuple[Nets, Offsets]:
         frontier = np.sort(distinct(reached[pending[reached] == 0], scratch))
     assert start[-1] == circuit.gates, "a checked circuit has no cycle"
     return order, np.array(start, np.int64)
+
+
+def by_level(circuit: Circuit) -> Iterator[Nets]:
+    """The gates of each level, in order."""
+    order, start = level_order(circuit)
+    for begin, end in pairwise(start.tolist()):
+        yield order[begin:end]
 
 
 def depths(circuit: Circuit) -> Nets:

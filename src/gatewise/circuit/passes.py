@@ -1,4 +1,7 @@
-"""Passes: functions from circuit to circuit that leave the computed function as it is."""
+"""Passes: functions from circuit to circuit that leave the computed function as it is.
+
+Here are the paper's pruning, and what every pass is made of; the stronger ones are in `simplify`.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,10 @@ from gatewise import gates
 from gatewise.circuit.ir import Circuit
 from gatewise.circuit.levels import distinct
 
+Nets = NDArray[np.int32]
+Tables = NDArray[np.uint64]
+Mask = NDArray[np.bool_]
+
 
 def prune(circuit: Circuit) -> Circuit:
     """The paper's Algorithm 3: without constant gates, identities, negations and gates no output needs.
@@ -20,45 +27,36 @@ def prune(circuit: Circuit) -> Circuit:
     gate: then a NOT (of the first input, reading its net k times) is kept after all other gates, one a net.
     The negation of a constant is the other constant.
     """
-    wires = _resolve_wires(circuit)
-    kept = _reachable(circuit, wires)
-    net = np.arange(circuit.nets, dtype=np.int32)
-    net[circuit.first_gate :] = circuit.first_gate - 1 + np.cumsum(kept)
+    wires = resolve_wires(circuit)
+    table = negate_inputs(circuit.table, wires.inverted[circuit.fanin])
+    root, shown = wires.root, circuit.outputs
+    return assemble(circuit.inputs, table, root[circuit.fanin], root[shown], wires.inverted[shown])
 
-    read = circuit.fanin[kept]
-    table, fanin = circuit.table[kept], net[wires.root[read]]
-    for j in range(circuit.k):
-        table = np.where(wires.inverted[read[:, j]], gates.negate_input(table, j, circuit.k), table)
 
-    outputs, inverted = net[wires.root[circuit.outputs]], wires.inverted[circuit.outputs]
-    roots, which = np.unique(outputs[inverted], return_inverse=True)
-    outputs[inverted] = circuit.first_gate + len(table) + which
-    inverter = gates.negate(gates.ones(0, circuit.k), circuit.k)
-    return Circuit(
-        circuit.inputs,
-        np.concatenate([table, np.full(len(roots), inverter, np.uint64)]),
-        np.concatenate([fanin, np.repeat(roots[:, None], circuit.k, axis=1)]),
-        outputs,
-    )
+def drop_unreachable(circuit: Circuit) -> Circuit:
+    """Without the gates that no output depends on."""
+    shown = circuit.outputs
+    return assemble(circuit.inputs, circuit.table, circuit.fanin, shown, np.zeros(len(shown), np.bool_))
 
 
 def count_bops(circuit: Circuit) -> int:
     """The paper's count: gates that the outputs depend on and that are no constant, identity or negation."""
-    return int(np.count_nonzero(_reachable(circuit, _resolve_wires(circuit))))
+    root = resolve_wires(circuit).root
+    return int(np.count_nonzero(_reachable(circuit.first_gate, root[circuit.fanin], root[circuit.outputs])))
 
 
 @dataclass(frozen=True)
-class _Wires:
+class Wires:
     """Where the value of each net comes from: the net `root`, and whether it arrives `inverted`.
 
     A root is a constant, an input or a gate that is more than a wire. Constants never arrive inverted.
     """
 
-    root: NDArray[np.int32]  # [nets]
-    inverted: NDArray[np.bool_]  # [nets]
+    root: Nets  # [nets]
+    inverted: Mask  # [nets]
 
 
-def _resolve_wires(circuit: Circuit) -> _Wires:
+def resolve_wires(circuit: Circuit) -> Wires:
     """Follow all constants, identities and negations at once: each round doubles the distance looked back."""
     root = np.arange(circuit.nets, dtype=np.int32)
     inverted = np.zeros(circuit.nets, np.bool_)
@@ -82,16 +80,47 @@ def _resolve_wires(circuit: Circuit) -> _Wires:
     flipped = inverted & (root < 2)
     root[flipped] ^= 1
     inverted[flipped] = False
-    return _Wires(root, inverted)
+    return Wires(root, inverted)
 
 
-def _reachable(circuit: Circuit, wires: _Wires) -> NDArray[np.bool_]:
-    """Which gates [G] the outputs depend on when wires are looked through; wires themselves are not among them."""
-    seen = np.zeros(circuit.nets, np.bool_)
-    scratch = np.empty(circuit.nets, np.int32)
-    found = wires.root[circuit.outputs]
+def negate_inputs(table: Tables, which: Mask) -> Tables:
+    """The gates [n] that read inverted those of their inputs that `which` [n, k] names."""
+    k = which.shape[1]
+    for j in range(k):
+        if which[:, j].any():
+            table = np.where(which[:, j], gates.negate_input(table, j, k), table)
+    return table
+
+
+def assemble(inputs: int, table: Tables, fanin: Nets, outputs: Nets, inverted: Mask) -> Circuit:
+    """The circuit of those of the gates that the outputs need, in their order.
+
+    An output that is `inverted` [M] is shown through a NOT after all other gates, one a net.
+    """
+    k, first = fanin.shape[1], 2 + inputs
+    kept = _reachable(first, fanin, outputs)
+    net = np.arange(first + len(table), dtype=np.int32)
+    net[first:] = first - 1 + np.cumsum(kept)
+    table, fanin, shown = table[kept], net[fanin[kept]], net[outputs]
+    roots, which = np.unique(shown[inverted], return_inverse=True)
+    shown[inverted] = first + len(table) + which
+    inverter = gates.negate(gates.ones(0, k), k)
+    return Circuit(
+        inputs,
+        np.concatenate([table, np.full(len(roots), inverter, np.uint64)]),
+        np.concatenate([fanin, np.repeat(roots[:, None], k, axis=1)]),
+        shown,
+    )
+
+
+def _reachable(first_gate: int, fanin: Nets, outputs: Nets) -> Mask:
+    """Which gates [G] the outputs depend on."""
+    nets = first_gate + len(fanin)
+    seen = np.zeros(nets, np.bool_)
+    scratch = np.empty(nets, np.int32)
+    found = outputs
     while found.size:
-        found = distinct(found[(found >= circuit.first_gate) & ~seen[found]], scratch)
+        found = distinct(found[(found >= first_gate) & ~seen[found]], scratch)
         seen[found] = True
-        found = wires.root[circuit.fanin[found - circuit.first_gate]].ravel()
-    return seen[circuit.first_gate :]
+        found = fanin[found - first_gate].ravel()
+    return seen[first_gate:]
