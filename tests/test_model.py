@@ -200,9 +200,14 @@ def test_a_place_that_cannot_be_written_or_read_is_an_error_of_ours(tmp_path: Pa
     with pytest.raises(FileError, match="folder cannot be written: Is a directory"):
         model().save(tmp_path / "folder")
     assert os.listdir(tmp_path) == ["folder"]
-    for name, reason in (("missing", "No such file"), ("folder", "Is a directory"), ("a\0b", "null")):
+    for name, reason in (("missing", "No such file"), ("folder", "No such file"), ("a\0b", "null")):
         with pytest.raises(FileError, match=f"cannot be read: .*{reason}"):
             load(tmp_path / name)
+
+
+def test_a_folder_stands_for_the_model_that_a_run_left_in_it(tmp_path: Path) -> None:
+    model().save(tmp_path / "model.gatewise")
+    assert_same_model(load(tmp_path), model())
 
 
 def test_notes_that_are_no_json_are_refused_and_write_nothing(tmp_path: Path) -> None:

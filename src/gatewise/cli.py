@@ -160,7 +160,7 @@ def evaluate(
     from gatewise.data import DATASETS, load_dataset
     from gatewise.model import load
 
-    loaded = load(model / "model.gatewise" if model.is_dir() else model)
+    loaded = load(model)
     name = dataset or loaded.notes.get("dataset")
     if name is None:
         raise ConfigError("the model does not say which dataset it is for: name one with --dataset")
@@ -199,7 +199,7 @@ def bench(
     from gatewise import speed
     from gatewise.model import load
 
-    loaded = load(model / "model.gatewise" if model.is_dir() else model)
+    loaded = load(model)
     timings = speed.measure(loaded, threads=threads, seconds=seconds)
     Console().print(speed.table_of(timings, threads))
     print(speed.describe(loaded))
@@ -217,8 +217,9 @@ def inspect_file(
     from gatewise.circuit import to_dot
     from gatewise.files import write_atomically
     from gatewise.inspection import circuit_of, load_any, show
+    from gatewise.model import file_of
 
-    path = model / "model.gatewise" if model.is_dir() else model
+    path = file_of(model)
     found = load_any(path)
     if dot is not None:
         write_atomically(dot, to_dot(circuit_of(found)).encode())

@@ -24,7 +24,7 @@ from gatewise.circuit.levels import level_order
 from gatewise.circuit.pipeline import Applied, removed_by_pass
 from gatewise.circuit.simulate import block_words
 from gatewise.errors import CircuitError, ConfigError, FileError
-from gatewise.model import BooleanModel, load
+from gatewise.model import BooleanModel, file_of, load
 
 if TYPE_CHECKING:
     from gatewise.presets import Options
@@ -201,7 +201,7 @@ def _settings(report: Path) -> tuple[str, Options]:
 
 def places(source: Path, out: Path | None) -> tuple[Path, Path]:
     """The model file that RUN|MODEL names, and where its compiled model goes; never the same file."""
-    file = source / "model.gatewise" if source.is_dir() else source
+    file = file_of(source)
     if out is None:
         return file, source / "compiled.gatewise" if source.is_dir() else file.with_name(
             f"{file.stem}.compiled.gatewise"

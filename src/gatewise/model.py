@@ -10,6 +10,7 @@ import operator
 import os
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -132,14 +133,21 @@ class BooleanModel:
         write_arrays(path, arrays, header)
 
 
+def file_of(path: str | os.PathLike[str]) -> Path:
+    """The model file that is named by its own path, or by the folder of the run that made it."""
+    named = Path(path)
+    return named / "model.gatewise" if named.is_dir() else named
+
+
 def load(path: str | os.PathLike[str]) -> BooleanModel:
-    """The model that `BooleanModel.save` wrote to `path`."""
-    arrays, header = read_arrays(path, FORMAT, VERSION)
+    """The model that `BooleanModel.save` wrote to `path`, or that a run left in the folder `path`."""
+    file = file_of(path)
+    arrays, header = read_arrays(file, FORMAT, VERSION)
     try:
         return _build(arrays, header)
     except (GatewiseError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise FileError(f"{os.fspath(path)} holds no sound model: {brief(what)}") from error
+        raise FileError(f"{file} holds no sound model: {brief(what)}") from error
 
 
 def _build(arrays: Arrays, header: dict[str, Any]) -> BooleanModel:

@@ -66,7 +66,7 @@ def cone(circuit: Circuit, outputs: Iterable[int]) -> Circuit:
     if wrong:
         raise CircuitError(f"there is no output {wrong[0]}: the circuit has {len(circuit.outputs)}, counted from 0")
     shown = circuit.outputs[np.array(chosen, np.intp)]
-    kept = reachable(circuit, shown)
+    kept = reachable(circuit.first_gate, circuit.fanin, shown)
     kept[: circuit.first_gate] = True
     net = np.cumsum(kept, dtype=np.int32) - 1
     gates = kept[circuit.first_gate :]

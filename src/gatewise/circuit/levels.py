@@ -52,15 +52,15 @@ def depths(circuit: Circuit) -> Nets:
     return depth
 
 
-def reachable(circuit: Circuit, nets: Nets) -> NDArray[np.bool_]:
+def reachable(first_gate: int, fanin: Nets, nets: Nets) -> NDArray[np.bool_]:
     """Which nets [all of them] these nets are or depend on; a gate depends on all it reads, whatever its table says."""
-    seen = np.zeros(circuit.nets, np.bool_)
-    scratch = np.empty(circuit.nets, np.int32)
+    size = first_gate + len(fanin)
+    seen, scratch = np.zeros(size, np.bool_), np.empty(size, np.int32)
     found = nets
     while found.size:
         found = distinct(found[~seen[found]], scratch)
         seen[found] = True
-        found = circuit.fanin[found[found >= circuit.first_gate] - circuit.first_gate].ravel()
+        found = fanin[found[found >= first_gate] - first_gate].ravel()
     return seen
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gatewise import gates
 from gatewise.circuit.ir import Circuit
-from gatewise.circuit.levels import distinct
+from gatewise.circuit.levels import reachable
 
 Nets = NDArray[np.int32]
 Tables = NDArray[np.uint64]
@@ -41,8 +41,8 @@ def drop_unreachable(circuit: Circuit) -> Circuit:
 
 def count_bops(circuit: Circuit) -> int:
     """The paper's count: gates that the outputs depend on and that are no constant, identity or negation."""
-    root = resolve_wires(circuit).root
-    return int(np.count_nonzero(_reachable(circuit.first_gate, root[circuit.fanin], root[circuit.outputs])))
+    root, first = resolve_wires(circuit).root, circuit.first_gate
+    return int(np.count_nonzero(reachable(first, root[circuit.fanin], root[circuit.outputs])[first:]))
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def assemble(inputs: int, table: Tables, fanin: Nets, outputs: Nets, inverted: M
     An output that is `inverted` [M] is shown through a NOT after all other gates, one a net.
     """
     k, first = fanin.shape[1], 2 + inputs
-    kept = _reachable(first, fanin, outputs)
+    kept = reachable(first, fanin, outputs)[first:]
     net = np.arange(first + len(table), dtype=np.int32)
     net[first:] = first - 1 + np.cumsum(kept)
     table, fanin, shown = table[kept], net[fanin[kept]], net[outputs]
@@ -111,16 +111,3 @@ def assemble(inputs: int, table: Tables, fanin: Nets, outputs: Nets, inverted: M
         np.concatenate([fanin, np.repeat(roots[:, None], k, axis=1)]),
         shown,
     )
-
-
-def _reachable(first_gate: int, fanin: Nets, outputs: Nets) -> Mask:
-    """Which gates [G] the outputs depend on."""
-    nets = first_gate + len(fanin)
-    seen = np.zeros(nets, np.bool_)
-    scratch = np.empty(nets, np.int32)
-    found = outputs
-    while found.size:
-        found = distinct(found[(found >= first_gate) & ~seen[found]], scratch)
-        seen[found] = True
-        found = fanin[found - first_gate].ravel()
-    return seen[first_gate:]

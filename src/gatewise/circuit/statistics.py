@@ -66,7 +66,7 @@ def statistics(circuit: Circuit) -> Statistics:
     >>> statistics(circuit).depth
     """
     small, _ = drop_unused_inputs(circuit)  # a circuit may have billions of inputs that take no memory
-    needed = reachable(small, small.outputs)
+    needed = reachable(small.first_gate, small.fanin, small.outputs)
     tables, table_counts = np.unique(circuit.table, return_counts=True)
     return Statistics(
         inputs=circuit.inputs,
