@@ -19,7 +19,7 @@ needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc")
 
 def build(folder: Path, *flags: str) -> list[str]:
     """Compile the core for every level with these flags; → the object files."""
-    jobs = [("train.c", "train.o", [])]
+    jobs = [(f"{name}.c", f"{name}.o", []) for name in ("train", "xag", "cuts", "rewrite")]
     jobs += [("train_kernels.c", f"{name}.o", [f"-DGW_LEVEL={name}", *wide]) for name, wide in LEVELS.items()]
     for source, target, wide in jobs:
         command = ["gcc", *STRICT, *flags, *wide, "-fPIC", "-c", str(SOURCES / source), "-o", str(folder / target)]
