@@ -97,7 +97,9 @@ def run_abc(abc: str, script: str, circuit: Circuit, k: int, limit: float) -> Ci
         return from_blif(after.read_text(), circuit.inputs, len(circuit.outputs))
 
 
-def report(name: str, circuit: Circuit, bits: np.ndarray, make: Callable[[Circuit], Circuit]) -> None:
+def report(
+    name: str, circuit: Circuit, bits: np.ndarray, expected: np.ndarray, make: Callable[[Circuit], Circuit]
+) -> None:
     begin = time.perf_counter()
     try:
         made = make(circuit)
@@ -107,7 +109,7 @@ def report(name: str, circuit: Circuit, bits: np.ndarray, make: Callable[[Circui
     seconds = time.perf_counter() - begin
     counted = prune(made)  # ABC writes buffers and constants as nodes
     read = sum((gates.restrict(counted.table, j, 0, made.k) != counted.table).sum() for j in range(made.k))
-    equal = "equal" if np.array_equal(simulate(made, bits), simulate(circuit, bits)) else "DIFFERS"
+    equal = "equal" if np.array_equal(simulate(made, bits), expected) else "DIFFERS"
     print(f"  {name:42} {counted.gates:7} gates of {made.k} {read:8} inputs read {seconds:8.2f} s  {equal}")
 
 
@@ -132,16 +134,17 @@ def main() -> None:
         given = Circuit(*layered(784, [int(name)] * 6, 0)) if name.isdecimal() else load(name).circuit
         circuit = prune(given)
         bits = np.random.default_rng(0).random((options.vectors, circuit.inputs), np.float32) < 0.5
+        expected = simulate(circuit, bits)
         print(f"{name}: {circuit!r}, pruned")
-        report("rewrite", circuit, bits, rewrite)
+        report("rewrite", circuit, bits, expected, rewrite)
         if abc:
-            report("ABC resyn2, dch, if -a -K 2", circuit, bits, by_abc(RESYN2, 2))
+            report("ABC resyn2, dch, if -a -K 2", circuit, bits, expected, by_abc(RESYN2, 2))
         for k in map(int, options.k.split(",")):
             print(f" k = {k}")
-            report("map_luts", circuit, bits, by_us(k))
-            report("rewrite, map_luts", circuit, bits, by_us(k, rewrite))
+            report("map_luts", circuit, bits, expected, by_us(k))
+            report("rewrite, map_luts", circuit, bits, expected, by_us(k, rewrite))
             for label, script in SCRIPTS.items() if abc else ():
-                report(f"ABC {label}", circuit, bits, by_abc(script, k))
+                report(f"ABC {label}", circuit, bits, expected, by_abc(script, k))
 
 
 if __name__ == "__main__":

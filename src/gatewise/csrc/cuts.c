@@ -176,8 +176,9 @@ static float read_leaves(struct cover *cover, const struct cut *cut, int32_t cha
   }
 }
 
-/* Choose for each node the cut that makes the cover cheapest, all other choices staying. Old and new leaves are
- * counted together before the old ones go, so that what both need is not walked through. */
+/* Choose for each node the cut that makes the cover cheapest, all other choices staying; one that is as cheap is taken
+ * too, since a later round may gain from it. New leaves are counted before the old ones go, so that what both need is
+ * not walked through. */
 static void choose_exactly(struct cover *cover) {
   const struct xag *x = cover->x;
   for (int64_t node = 1 + x->inputs; node < x->size; node++) {
@@ -187,7 +188,7 @@ static void choose_exactly(struct cover *cover) {
     for (int64_t i = 1; i < own->count; i++) {
       const float added = read_leaves(cover, &own->cut[i], 1);
       const float freed = read_leaves(cover, &own->cut[0], -1);
-      if (added < freed) {
+      if (added <= freed) {
         const struct cut better = own->cut[i];
         own->cut[i] = own->cut[0];
         own->cut[0] = better;
@@ -200,7 +201,7 @@ static void choose_exactly(struct cover *cover) {
   }
 }
 
-enum { FLOW_ROUNDS = 2, EXACT_ROUNDS = 2 };
+enum { FLOW_ROUNDS = 2, EXACT_ROUNDS = 3 };
 
 static void map(struct cover *cover) {
   const struct xag *x = cover->x;
