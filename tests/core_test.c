@@ -150,7 +150,7 @@ int main(int argc, char **argv) {
   uint64_t *library = malloc(sizeof *library * GW_FUNCTIONS * GW_WAYS);
   if (gw_fill_library(library)) exit(12);
   for (int64_t k = 1; k <= GW_MAX_INPUTS; k++)
-    for (int64_t gates = 0; gates < 100; gates = 3 * gates + 1)
+    for (int64_t gates = 0; gates < 400; gates = 3 * gates + 1)
       cases += check_passes(library, gates % 9, gates, k, 1 + gates % 7);
   free(library);
   printf("%d cases checked\n", cases);
