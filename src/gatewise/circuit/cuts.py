@@ -41,7 +41,7 @@ def map_luts(circuit: Circuit, k: int, rounds: int = 3) -> Circuit:
     """The circuit in as few gates of k inputs, 2 to 6, as priority cuts with area recovery find.
 
     >>> map_luts(circuit, 3)
-    <Circuit: 784 inputs, 12902 gates of 3 inputs, 8000 outputs>
+    <Circuit: 784 inputs, 12894 gates of 3 inputs, 8000 outputs>
 
     An input that a gate does not need is its last and reads net 0. Gates of more than two inputs are first expanded.
     Each further round expands and maps the result of the one before, which is another structure; the best is kept.

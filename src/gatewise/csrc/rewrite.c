@@ -53,45 +53,45 @@ static void leaves_of(const struct cut *cut, uint32_t *leaf) {
   for (int v = 0; v < 4; v++) leaf[v] = v < cut->size ? 2 * (uint32_t)cut->leaf[v] : 0;
 }
 
-/* How many gates fewer there are with this way to make the cut's function; the network stays as it is. */
-static int64_t gain_of(struct rewriter *r, int64_t node, const struct cut *cut, int way) {
+struct choice {
+  int64_t gain; /* how many gates fewer there are */
+  const struct cut *cut;
+  int way;
+};
+
+/* Choose this cut if one of the ways to make its function gains more; the network stays as it is. */
+static void consider(struct rewriter *r, int64_t node, const struct cut *cut, struct choice *choice) {
+  const uint32_t function = cut->table & 0xffff;
+  const uint64_t *ways = r->library + (int64_t)(function >> 15 ? function ^ 0xffff : function) * GW_WAYS;
   const int64_t size = r->x.size;
   const int32_t readers = r->readers[node];
   uint32_t leaf[4];
   leaves_of(cut, leaf);
-  const int64_t made = xag_build(&r->x, r->library, cut->table & 0xffff, way, leaf) >> 1;
-  int64_t gain = INT64_MIN;
-  if (made != node) {
-    for (int v = 0; v < cut->size; v++) r->readers[cut->leaf[v]]++; /* so that what is counted ends at the leaves */
-    const int64_t freed = read_node(r, node, -readers);
-    gain = freed - read_node(r, made, 1);
-    read_node(r, made, -1);
-    read_node(r, node, readers);
-    for (int v = 0; v < cut->size; v++) r->readers[cut->leaf[v]]--;
+  for (int v = 0; v < cut->size; v++) r->readers[cut->leaf[v]]++; /* so that what is counted ends at the leaves */
+  const int64_t freed = read_node(r, node, -readers);
+  for (int way = 0; way < GW_WAYS && (way == 0 || ways[way]) && freed > choice->gain; way++) {
+    const int64_t made = xag_build(&r->x, r->library, function, way, leaf) >> 1;
+    if (made != node) {
+      const int64_t gain = freed - read_node(r, made, 1);
+      read_node(r, made, -1);
+      if (gain > choice->gain) *choice = (struct choice){gain, cut, way};
+    }
+    xag_truncate(&r->x, size);
   }
-  xag_truncate(&r->x, size);
-  return gain;
+  read_node(r, node, readers);
+  for (int v = 0; v < cut->size; v++) r->readers[cut->leaf[v]]--;
 }
 
 /* The best replacement of a gate that was just made; → the literal to read instead of it. */
 static uint32_t replace(struct rewriter *r, int64_t node) {
-  const struct cut *best = NULL;
-  int best_way = 0;
-  int64_t most = r->even ? -1 : 0;
-  for (int64_t i = 0; i < r->cuts[node].count; i++) {
-    const struct cut *cut = &r->cuts[node].cut[i];
-    const uint32_t function = cut->table & 0xffff, normal = function >> 15 ? function ^ 0xffff : function;
-    for (int way = 0; way < GW_WAYS && (way == 0 || r->library[normal * GW_WAYS + way]); way++) {
-      const int64_t gain = gain_of(r, node, cut, way);
-      if (gain > most) most = gain, best = cut, best_way = way;
-    }
-  }
-  if (!best) return 2 * (uint32_t)node;
+  struct choice best = {.gain = r->even ? -1 : 0};
+  for (int64_t i = 0; i < r->cuts[node].count; i++) consider(r, node, &r->cuts[node].cut[i], &best);
+  if (!best.cut) return 2 * (uint32_t)node;
   const int64_t size = r->x.size;
   const int32_t readers = r->readers[node];
   uint32_t leaf[4];
-  leaves_of(best, leaf);
-  const uint32_t made = xag_build(&r->x, r->library, best->table & 0xffff, best_way, leaf);
+  leaves_of(best.cut, leaf);
+  const uint32_t made = xag_build(&r->x, r->library, best.cut->table & 0xffff, best.way, leaf);
   for (int64_t fresh = size; fresh < r->x.size; fresh++) cuts_merge(&r->x, fresh, 4, NULL, r->cuts);
   read_node(r, made >> 1, readers);
   read_node(r, node, -readers);
