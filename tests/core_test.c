@@ -79,6 +79,60 @@ static int check(int64_t n, int64_t k, int64_t batch, int64_t c, int64_t side, i
   return 1;
 }
 
+/* Random words on the inputs, then each gate by its table: the outputs. */
+static void simulate(const struct gw_circuit *c, uint64_t *out) {
+  uint64_t *value = malloc(sizeof *value * (size_t)(2 + c->inputs + c->gates));
+  value[0] = 0, value[1] = UINT64_MAX;
+  for (int64_t i = 0; i < c->inputs; i++) value[2 + i] = 0x9e3779b97f4a7c15u * (uint64_t)(i * i + i + 41);
+  for (int64_t g = 0; g < c->gates; g++) {
+    uint64_t result = 0;
+    for (int bit = 0; bit < 64; bit++) {
+      int row = 0;
+      for (int j = 0; j < c->k; j++) row = 2 * row + (int)(value[c->fanin[g * c->k + j]] >> bit & 1);
+      result |= (c->table[g] >> ((1 << c->k) - 1 - row) & 1) << bit;
+    }
+    value[2 + c->inputs + g] = result;
+  }
+  for (int64_t i = 0; i < c->outputs; i++) out[i] = value[c->output[i]];
+  free(value);
+}
+
+/* Every pass over cuts on a random circuit, in exactly sized blocks. */
+static int check_passes(const uint64_t *library, int64_t inputs, int64_t gates, int64_t k, int64_t outputs) {
+  uint64_t *table = malloc(sizeof *table * (size_t)gates);
+  int32_t *fanin = malloc(sizeof *fanin * (size_t)(gates * k)), *output = malloc(sizeof *output * (size_t)outputs);
+  for (int64_t g = 0; g < gates; g++) {
+    table[g] = (uint64_t)next() << 48 ^ (uint64_t)next() << 24 ^ next();
+    if (k < 6) table[g] &= (1ull << (1 << k)) - 1;
+    for (int64_t j = 0; j < k; j++) fanin[g * k + j] = (int32_t)(next() % (uint32_t)(2 + inputs + g));
+  }
+  for (int64_t i = 0; i < outputs; i++) output[i] = (int32_t)(next() % (uint32_t)(2 + inputs + gates));
+  const struct gw_circuit circuit = {inputs, gates, k, outputs, table, fanin, output};
+  uint64_t *expected = malloc(sizeof *expected * (size_t)outputs), *found = malloc(sizeof *found * (size_t)outputs);
+  simulate(&circuit, expected);
+  const int64_t room = gates * 37;
+  for (int pass = 0; pass < 8; pass++) {
+    const int64_t wide = pass < 3 ? 2 : pass - 1;
+    struct gw_netlist made = {room, 0, wide, malloc(8 * (size_t)room), malloc(4 * (size_t)(room * wide)),
+                              malloc(4 * (size_t)outputs)};
+    const int status = pass == 0  ? gw_expand_luts(&circuit, library, &made)
+                       : pass < 3 ? gw_rewrite(&circuit, library, pass - 1, &made)
+                                  : gw_map_luts(&circuit, library, &made);
+    if (status) exit(7);
+    const struct gw_circuit after = {inputs, made.gates, wide, outputs, made.table, made.fanin, made.output};
+    simulate(&after, found);
+    if (memcmp(found, expected, sizeof *found * (size_t)outputs)) exit(8);
+    made.room = made.gates - 1;
+    if (pass == 0 && made.gates && gw_expand_luts(&circuit, library, &made) != GW_NO_ROOM) exit(9);
+    made.k = 7;
+    if (gw_map_luts(&circuit, library, &made) != GW_BAD_SHAPE) exit(10);
+    if (gw_rewrite(&circuit, library, 0, &made) != GW_BAD_SHAPE) exit(11);
+    free(made.table), free(made.fanin), free(made.output);
+  }
+  free(table), free(fanin), free(output), free(expected), free(found);
+  return 1;
+}
+
 int main(int argc, char **argv) {
   int cases = 0;
   if (argc > 1 && !strcmp(argv[1], "overrun")) {
@@ -93,6 +147,12 @@ int main(int argc, char **argv) {
   for (int64_t window = 1; window <= 5; window += 2)
     for (int64_t stride = 1; stride <= 2; stride++)
       for (int64_t padding = 0; padding <= 2; padding++) cases += check(4, 16, 21, 3, 6, window, stride, padding);
+  uint64_t *library = malloc(sizeof *library * GW_FUNCTIONS * GW_WAYS);
+  if (gw_fill_library(library)) exit(12);
+  for (int64_t k = 1; k <= GW_MAX_INPUTS; k++)
+    for (int64_t gates = 0; gates < 400; gates = 3 * gates + 1)
+      cases += check_passes(library, gates % 9, gates, k, 1 + gates % 7);
+  free(library);
   printf("%d cases checked\n", cases);
   return 0;
 }

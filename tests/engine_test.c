@@ -49,7 +49,7 @@ static void evaluate(const struct gw_circuit *c, const struct samples *x, int64_
 }
 
 static int check(int64_t inputs, int64_t gates, int64_t k, int64_t outputs, int64_t classes, int64_t count) {
-  struct gw_circuit c = {.inputs = inputs, .gates = gates, .k = k, .output_count = outputs};
+  struct gw_circuit c = {.inputs = inputs, .gates = gates, .k = k, .outputs = outputs};
   uint64_t *table = block(8 * gates);
   int32_t *fanin = block(4 * k * gates), *shown = block(4 * outputs);
   for (int64_t g = 0; g < gates; g++) {
@@ -57,7 +57,7 @@ static int check(int64_t inputs, int64_t gates, int64_t k, int64_t outputs, int6
     for (int64_t j = 0; j < k; j++) fanin[g * k + j] = (int32_t)below(2 + inputs + g);
   }
   for (int64_t i = 0; i < outputs; i++) shown[i] = (int32_t)below(2 + inputs + gates);
-  c.table = table, c.fanin = fanin, c.outputs = shown;
+  c.table = table, c.fanin = fanin, c.output = shown;
   struct gw_program p = {.classes = classes, .run = block(8 * gates), .code = block(16 * gates),
                          .input_slot = block(4 * inputs), .output_slot = block(4 * outputs)};
   must(gw_plan(&c, &p) == GW_OK, "planning fails");

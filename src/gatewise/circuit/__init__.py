@@ -2,6 +2,7 @@
 
 from gatewise.circuit.collapse import merge_two_levels
 from gatewise.circuit.compose import beside, cascade, cone, drop_unused_inputs, widen
+from gatewise.circuit.cuts import expand_luts, map_luts, rewrite
 from gatewise.circuit.dontcares import merge_on_data
 from gatewise.circuit.dot import to_dot
 from gatewise.circuit.ir import Circuit, parse
@@ -28,14 +29,17 @@ __all__ = [
     "count_bops",
     "drop_unreachable",
     "drop_unused_inputs",
+    "expand_luts",
     "fold_constants",
     "load_circuit",
+    "map_luts",
     "merge_on_data",
     "merge_two_levels",
     "optimize",
     "pack",
     "parse",
     "prune",
+    "rewrite",
     "save_circuit",
     "share_equal_gates",
     "simulate",

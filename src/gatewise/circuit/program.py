@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gatewise import core
+from gatewise.circuit.handover import arrays, describe, sizes
 from gatewise.circuit.ir import Circuit
 
 WIDEST = 512
@@ -30,27 +31,15 @@ _RESULTS = {"classes": 0, "counts": 1, "bits": 2}
 _KINDS = {"packed": 0, "uint8": 1, "float32": 2, "float64": 3}
 
 
-def _sizes(*names: str) -> list[tuple[str, Any]]:
-    return [(name, ctypes.c_int64) for name in names]
-
-
-def _arrays(*names: str) -> list[tuple[str, Any]]:
-    return [(name, ctypes.c_void_p) for name in names]
-
-
-class _Circuit(ctypes.Structure):
-    _fields_ = [*_sizes("inputs", "gates", "k", "output_count"), *_arrays("table", "fanin", "outputs")]
-
-
 class _Program(ctypes.Structure):
     _fields_ = [
-        *_sizes("inputs", "outputs", "classes", "gates", "runs", "code_length", "slots"),
-        *_arrays("run", "code", "input_slot", "output_slot"),
+        *sizes("inputs", "outputs", "classes", "gates", "runs", "code_length", "slots"),
+        *arrays("run", "code", "input_slot", "output_slot"),
     ]
 
 
 class _Source(ctypes.Structure):
-    _fields_ = [*_sizes("kind", "planes", "features"), *_arrays("threshold", "always")]
+    _fields_ = [*sizes("kind", "planes", "features"), *arrays("threshold", "always")]
 
 
 @functools.cache
@@ -122,12 +111,9 @@ class Program:
         self.inputs, self.outputs, self.classes = circuit.inputs, len(circuit.outputs), classes
         run, code = np.empty((circuit.gates, 2), np.int32), np.empty(4 * circuit.gates, np.uint32)
         input_slot, output_slot = np.empty(self.inputs, np.int32), np.empty(self.outputs, np.int32)
-        given = (circuit.table, circuit.fanin, circuit.outputs)
-        sizes = (circuit.inputs, circuit.gates, circuit.k, self.outputs)
         self._struct = _Program(0, 0, classes)
         self._hold(run, code, input_slot, output_slot)
-        described = _Circuit(*sizes, *(array.ctypes.data for array in given))
-        core.check(_entry("gw_plan")(ctypes.addressof(described), ctypes.addressof(self._struct)))
+        core.check(_entry("gw_plan")(ctypes.addressof(describe(circuit)), ctypes.addressof(self._struct)))
         self.gates, self.runs, self.slots = self._struct.gates, self._struct.runs, self._struct.slots
         self._hold(run[: self.runs].copy(), code[: self._struct.code_length].copy(), input_slot, output_slot)
         self.state_bytes = _entry("gw_state_bytes")(ctypes.addressof(self._struct))

@@ -18,7 +18,14 @@
 #define GW_API
 #endif
 
-enum gw_status { GW_OK = 0, GW_BAD_SHAPE = -1, GW_BAD_LEVEL = -2, GW_NO_MEMORY = -3, GW_NOT_FINITE = -4 };
+enum gw_status {
+  GW_OK = 0,
+  GW_BAD_SHAPE = -1,
+  GW_BAD_LEVEL = -2,
+  GW_NO_MEMORY = -3,
+  GW_NOT_FINITE = -4,
+  GW_NO_ROOM = -5
+};
 
 /* Vector widths that one library holds; GW_BEST asks for the widest that this processor has. */
 enum gw_level { GW_BEST = -1, GW_BASELINE = 0, GW_AVX2 = 1, GW_AVX512 = 2 };
@@ -75,12 +82,42 @@ GW_API int gw_resample_rows(const struct gw_resample *rule, int64_t n0, int64_t 
 
 /* ---- circuits ---- */
 
+/* Circuits: nets 0 and 1 are the constants, then come the inputs, then the gates, each after what it reads. A table
+ * has a row for each value of the k inputs, row 0 in its highest bit, the first input as the highest digit of a row. */
+enum { GW_MAX_INPUTS = 6, GW_FUNCTIONS = 1 << 15, GW_WAYS = 4 };
+
 struct gw_circuit {
-  int64_t inputs, gates, k, output_count;
-  const uint64_t *table;  /* [gates] */
-  const int32_t *fanin;   /* [gates, k] */
-  const int32_t *outputs; /* [output_count] */
+  int64_t inputs, gates, k, outputs;
+  const uint64_t *table; /* [gates] */
+  const int32_t *fanin;  /* [gates, k] */
+  const int32_t *output; /* [outputs] */
 };
+
+/* What a pass writes: up to `room` gates of k inputs. Inputs that a gate does not need are its last and read net 0. */
+struct gw_netlist {
+  int64_t room, gates, k;
+  uint64_t *table; /* [room] */
+  int32_t *fanin;  /* [room, k] */
+  int32_t *output; /* as many as the circuit has */
+};
+
+/* Fill library [GW_FUNCTIONS, GW_WAYS]: for each function of four inputs that is 0 where all are 0, by its table, ways
+ * to make it of two functions with the fewest gates (as a formula). An entry holds the tables of the two in bits 0 to
+ * 15 and 16 to 31, XOR instead of AND in bit 32, an inversion of the result in bit 33 and the gates needed from bit 40
+ * on; entries that are not used are 0, and so are those of the constant and the inputs themselves. */
+GW_API int gw_fill_library(uint64_t *library);
+
+/* The circuit in gates of two inputs (netlist->k is 2). */
+GW_API int gw_expand_luts(const struct gw_circuit *circuit, const uint64_t *library, struct gw_netlist *netlist);
+
+/* The same, with cones of up to four leaves replaced wherever that saves gates, or as many stay if `even` is set. */
+GW_API int gw_rewrite(const struct gw_circuit *circuit, const uint64_t *library, int even,
+                      struct gw_netlist *netlist);
+
+/* The circuit in as few gates of netlist->k inputs, 2 to 6, as priority cuts find. */
+GW_API int gw_map_luts(const struct gw_circuit *circuit, const uint64_t *library, struct gw_netlist *netlist);
+
+/* ---- programs ---- */
 
 /* `count` gates of one operation, a table of three inputs whose first row is 0. */
 struct gw_run {

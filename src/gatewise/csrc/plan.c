@@ -115,7 +115,7 @@ static void read_gates(struct planner *p, const struct gw_circuit *c) {
 
 /* Which gates the outputs need, how often each value is read, and the level of each gate; → how many levels. */
 static int64_t find_needed(struct planner *p, const struct gw_circuit *c) {
-  for (int64_t i = 0; i < c->output_count; i++) p->uses[p->value[c->outputs[i]] >> 1]++;
+  for (int64_t i = 0; i < c->outputs; i++) p->uses[p->value[c->output[i]] >> 1]++;
   for (int64_t g = c->gates - 1; g >= 0; g--) {
     if (p->uses[p->first + g] == 0) continue;
     const struct node *node = p->node + g;
@@ -208,14 +208,14 @@ static void schedule(struct planner *p, const struct gw_circuit *c, int64_t leve
   plan->code_length = code - plan->code;
   plan->slots = slots->used;
   plan->gates = levels ? p->start[levels] : 0;
-  for (int64_t i = 0; i < c->output_count; i++) {
-    const uint32_t value = p->value[c->outputs[i]];
+  for (int64_t i = 0; i < c->outputs; i++) {
+    const uint32_t value = p->value[c->output[i]];
     plan->output_slot[i] = (int32_t)(p->slot[value >> 1] << 1 | (value & 1));
   }
 }
 
 int gw_plan(const struct gw_circuit *c, struct gw_program *plan) {
-  if (c->inputs < 0 || c->gates < 0 || c->output_count < 0 || c->k < 1 || c->k > 3) return GW_BAD_SHAPE;
+  if (c->inputs < 0 || c->gates < 0 || c->outputs < 0 || c->k < 1 || c->k > 3) return GW_BAD_SHAPE;
   const int64_t nets = 2 + c->inputs + c->gates;
   if (nets > INT32_MAX / 2) return GW_BAD_SHAPE;
   const size_t size = (size_t)nets, gates = (size_t)c->gates + 2;
@@ -235,7 +235,7 @@ int gw_plan(const struct gw_circuit *c, struct gw_program *plan) {
   if (p.node && p.value && p.level && p.uses && p.place && p.slot && p.key && p.spare && p.start && slots.free) {
     plan->runs = 0;
     plan->inputs = c->inputs;
-    plan->outputs = c->output_count;
+    plan->outputs = c->outputs;
     read_gates(&p, c);
     schedule(&p, c, find_needed(&p, c), &slots, plan);
     status = GW_OK;
