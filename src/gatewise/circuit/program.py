@@ -113,7 +113,7 @@ class Program:
         input_slot, output_slot = np.empty(self.inputs, np.int32), np.empty(self.outputs, np.int32)
         self._struct = _Program(0, 0, classes)
         self._hold(run, code, input_slot, output_slot)
-        core.check(_entry("gw_plan")(ctypes.addressof(describe(circuit)), ctypes.addressof(self._struct)))
+        core.check(_entry("gw_plan")(ctypes.byref(describe(circuit)), ctypes.byref(self._struct)))
         self.gates, self.runs, self.slots = self._struct.gates, self._struct.runs, self._struct.slots
         self._hold(run[: self.runs].copy(), code[: self._struct.code_length].copy(), input_slot, output_slot)
         self.state_bytes = _entry("gw_state_bytes")(ctypes.addressof(self._struct))
