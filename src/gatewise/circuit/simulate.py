@@ -97,6 +97,10 @@ class Simulator:
             out[begin : begin + len(block)] = unpack(shown, len(block))
         return out
 
+    def words(self, words: Words) -> Words:
+        """The outputs [M, W] for samples that are packed already, [inputs, W]; see `pack`."""
+        return self._run(words)[self._outputs]
+
     def _run(self, words: Words) -> Words:
         """The value of every net [nets, W] from those of the inputs [inputs, W]."""
         first, width = self.circuit.first_gate, words.shape[1]
