@@ -16,8 +16,7 @@ from gatewise.circuit.simulate import Bits
 
 PROGRAMS = ("berkeley-abc", "abc")
 
-GRACE_SECONDS = 2.0
-"""ABC keeps its own limit only roughly; this much later it is stopped."""
+_SCRIPT = "read_aiger miter.aig; &get; &cec -m -C 1000000000; write_cex witness"
 
 
 def find() -> str | None:
@@ -27,15 +26,11 @@ def find() -> str | None:
 
 def check(program: str, miter: Miter, seconds: float) -> Literal[True] | Bits | None:
     """Whether all pairs of the miter are equal: True, the used inputs on which one differs, or None."""
-    limit = int(seconds - GRACE_SECONDS)
-    if limit < 1:
-        return None
-    script = f"read_aiger miter.aig; &get; &cec -m -C 1000000000 -T {limit}; write_cex witness"
     with tempfile.TemporaryDirectory(prefix="gatewise-") as folder:
         Path(folder, "miter.aig").write_bytes(emit_aiger(miter))
         try:
             done = subprocess.run(
-                [program, "-q", script], cwd=folder, capture_output=True, text=True, timeout=seconds, check=False
+                [program, "-q", _SCRIPT], cwd=folder, capture_output=True, text=True, timeout=seconds, check=False
             )
         except (subprocess.TimeoutExpired, OSError):
             return None

@@ -77,6 +77,8 @@ def prove(
         raise ConfigError(f"tools is {tools!r}: expected some of {', '.join(TOOLS)}")
     if not (time_limit > 0 and math.isfinite(time_limit)):
         raise ConfigError(f"time_limit is {time_limit!r}: expected seconds above 0")
+    if seed < 0:
+        raise ConfigError(f"seed is {seed}: expected 0 or more")
     attempt = _Attempt(first, second, time.monotonic() + time_limit, tools, np.random.default_rng(seed), progress)
     start = time.monotonic()
     try:
@@ -188,19 +190,18 @@ class _Attempt:
         self._begin("sweeping")
         if not self.signatures.vectors and (known := self._random(FEW)) is not None:
             return known
-        start, solver = time.monotonic(), load_solver()
+        solver = load_solver()
         self.decider = Decider(Graph(self.miter.graph.inputs), solver, self._before_abc())
-        self.sweep = Sweep(self.miter, self.signatures, self.decider, start + SWEEP_SHARE * self.left())
+        self.sweep = Sweep(self.miter, self.signatures, self.decider, time.monotonic() + SWEEP_SHARE * self.left())
         found = self.sweep.run()
-        open_, seconds = len(list(self.sweep.pairs())), time.monotonic() - start
-        self.how.append(
-            f"sweeping for {seconds:.1f} s merged {self.sweep.merged:,} nets ({self.decider.by_sat:,} by SAT) and left "
-            f"{open_:,} outputs open"
-        )
+        merged = f"sweeping merged {self.sweep.merged:,} nets ({self.decider.by_sat:,} proofs by SAT)"
         if solver is None:
-            self.how.append("without a SAT solver (to install one: pip install 'gatewise[verify]')")
+            self.how.append("there was no SAT solver (to install one: pip install 'gatewise[verify]')")
         if found is not None:
+            self.how.append(f"{merged} and found a difference")
             return self.miter.witness(found)
+        open_ = len(list(self.sweep.pairs()))
+        self.how.append(f"{merged} and left {open_:,} outputs open, {self.sweep.unknown:,} comparisons undecided")
         return None if open_ else True
 
     def _satisfy(self) -> Bits | Literal[True] | None:
@@ -212,11 +213,11 @@ class _Attempt:
             undecided = []
             for number, mine, theirs in open_:
                 answer = self.decider.same(mine, theirs, conflicts)
-                if isinstance(answer, dict):
-                    self.how.append(f"SAT on output {number}")
-                    return self.miter.witness(answer)
                 if answer is None:
                     undecided.append((number, mine, theirs))
+                elif answer is not True:
+                    self.how.append(f"SAT on output {number}")
+                    return self.miter.witness(answer)
             open_, conflicts = undecided, 10 * conflicts
             if self.decider.solver is None:
                 break

@@ -77,14 +77,13 @@ class Sweep:
         self._sort()
         source = self.miter.graph
         for node in range(1 + source.inputs, len(source)):
-            if node % 256 == 0 and time.monotonic() > self.until:
-                self._classes, self._own = {}, []
+            if time.monotonic() > self.until:
                 self._copy_from(node)
                 return None
             self._place(node)
             if len(self._refuted) >= REFRESH and (witness := self._refine()) is not None:
                 return witness
-        return None
+        return self._refine() if self._refuted else None
 
     def pairs(self) -> Iterator[tuple[int, int, int]]:
         """The outputs that are not yet one node: their number and their two literals in the new graph."""
