@@ -403,7 +403,7 @@ def test_without_python_sat_the_rest_runs_and_the_verdict_says_what_to_install()
 def test_without_abc_the_verdict_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     first, second = multiplier(9, by_columns=False), multiplier(9, by_columns=True)
-    assert "without ABC (to install it: apt install berkeley-abc)" in str(prove(first, second, tools=["abc"]))
+    assert "ABC is not there (to install it: apt install berkeley-abc)" in str(prove(first, second, tools=["abc"]))
 
 
 @needs_abc

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -28,7 +29,7 @@ FEW, MANY = 1 << 14, 1 << 22
 """Random vectors before and after sweeping: few tell most nets apart, many are for what could not be proved."""
 
 FEWEST_CONFLICTS = 1_000
-"""What SAT may cost for each output at first; ten times as much in each further round."""
+"""What SAT may cost for an output at first; ten times as much in each further round."""
 
 RANDOM_SHARE, SWEEP_SHARE, ABC_SHARE = 0.1, 0.6, 0.4
 """Of the time that is left: for random vectors, for sweeping, and for ABC where SAT is tried before it."""
@@ -89,9 +90,9 @@ def prove(
     how, seconds = tuple(attempt.how), time.monotonic() - start
     if found is None or found is True:
         return Verdict("undecided" if found is None else "proved", how, seconds)
-    shown = [simulate(circuit, found[None])[0] for circuit in (first, second)]
-    assert (shown[0] != shown[1]).any(), "a witness that is none"
-    return Verdict("refuted", how, seconds, found, int(np.argmax(shown[0] != shown[1])))
+    differs = _outputs_differ(first, second, found)
+    assert differs.any(), "a witness that is none"
+    return Verdict("refuted", how, seconds, found, int(np.argmax(differs)))
 
 
 def find_difference(first: Circuit, second: Circuit, vectors: int = 1 << 20, seed: int = 0) -> Bits | None:
@@ -150,10 +151,11 @@ class _Attempt:
             yield self._random(FEW)
         if "sat" in self.tools:
             yield self._sweep()
+            yield self._satisfy([FEWEST_CONFLICTS])
         if "random" in self.tools:
             yield self._random(MANY)
-        if "sat" in self.tools:
-            yield self._satisfy()
+        if "sat" in self.tools and self.decider.solver is not None:
+            yield self._satisfy(FEWEST_CONFLICTS * 10**n for n in itertools.count(1))
         if "abc" in self.tools:
             yield self._abc()
 
@@ -192,37 +194,36 @@ class _Attempt:
             return known
         solver = load_solver()
         self.decider = Decider(Graph(self.miter.graph.inputs), solver, self._before_abc())
-        self.sweep = Sweep(self.miter, self.signatures, self.decider, time.monotonic() + SWEEP_SHARE * self.left())
-        found = self.sweep.run()
-        merged = f"sweeping merged {self.sweep.merged:,} nets ({self.decider.by_sat:,} proofs by SAT)"
+        sweep = Sweep(self.miter, self.signatures, self.decider, time.monotonic() + SWEEP_SHARE * self.left())
+        found = sweep.run()
+        merged = f"sweeping merged {sweep.merged:,} nets ({self.decider.by_sat:,} proofs by SAT)"
         if solver is None:
             self.how.append("there was no SAT solver (to install one: pip install 'gatewise[verify]')")
         if found is not None:
             self.how.append(f"{merged} and found a difference")
             return self.miter.witness(found)
-        open_ = len(list(self.sweep.pairs()))
-        self.how.append(f"{merged} and left {open_:,} outputs open, {self.sweep.unknown:,} comparisons undecided")
-        return None if open_ else True
+        self.open = list(sweep.pairs())
+        self.how.append(f"{merged} and left {len(self.open):,} outputs open, {sweep.unknown:,} comparisons undecided")
+        return None if self.open else True
 
-    def _satisfy(self) -> Bits | Literal[True] | None:
-        """Ask the solver about each output that is open, with more and more conflicts."""
-        self._begin("SAT")
-        open_, conflicts = list(self.sweep.pairs()), FEWEST_CONFLICTS
-        asked = len(open_)
-        while open_ and time.monotonic() < self.decider.deadline:
+    def _satisfy(self, limits: Iterable[int]) -> Bits | Literal[True] | None:
+        """Ask about each output that is open, with each of these limits of conflicts, while there is time."""
+        self._begin("SAT on each output")
+        asked = len(self.open)
+        for conflicts in limits:
             undecided = []
-            for number, mine, theirs in open_:
+            for number, mine, theirs in self.open:
                 answer = self.decider.same(mine, theirs, conflicts)
                 if answer is None:
                     undecided.append((number, mine, theirs))
                 elif answer is not True:
-                    self.how.append(f"SAT on output {number}")
+                    self.how.append(f"SAT on output {number} found a difference")
                     return self.miter.witness(answer)
-            open_, conflicts = undecided, 10 * conflicts
-            if self.decider.solver is None:
+            self.open = undecided
+            if not undecided or time.monotonic() > self.decider.deadline:
                 break
-        self.how.append(f"SAT on {asked:,} outputs left {len(open_):,} open")
-        return None if open_ else True
+        self.how.append(f"SAT on {asked:,} outputs left {len(self.open):,} open")
+        return None if self.open else True
 
     def _before_abc(self) -> float:
         """When SAT has to stop, to leave time for ABC."""
@@ -232,9 +233,18 @@ class _Attempt:
     def _abc(self) -> Bits | Literal[True] | None:
         program = berkeley_abc.find()
         if program is None:
-            self.how.append("without ABC (to install it: apt install berkeley-abc)")
+            self.how.append("ABC is not there (to install it: apt install berkeley-abc)")
             return None
         self._begin("ABC")
         found = berkeley_abc.check(program, self.miter, self.left())
         self.how.append("ABC's &cec")
-        return found if found is None or found is True else self.miter.witness(found)
+        if found is None or found is True:
+            return found
+        witness = self.miter.witness(found)
+        return witness if _outputs_differ(self.first, self.second, witness).any() else None
+
+
+def _outputs_differ(first: Circuit, second: Circuit, bits: Bits) -> Bits:
+    """Which outputs [M] differ on bits [inputs]."""
+    differs: Bits = simulate(first, bits[None])[0] ^ simulate(second, bits[None])[0]
+    return differs

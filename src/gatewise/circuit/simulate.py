@@ -38,6 +38,11 @@ def simulate(circuit: Circuit, bits: ArrayLike) -> Bits:
     return Simulator(circuit)(bits)
 
 
+def block_words(circuit: Circuit) -> int:
+    """How many words of samples to simulate at a time."""
+    return min(_BLOCK_WORDS, max(1, _STATE_BYTES // (8 * circuit.nets)))
+
+
 def pack(bits: ArrayLike) -> Words:
     """Bits [B, inputs] as words [inputs, W]: sample b is bit b mod 64 (from the low end) of word b // 64."""
     return _pack(_checked(bits))
@@ -90,15 +95,14 @@ class Simulator:
         if inputs != self.circuit.inputs:
             raise CircuitError(f"bits has shape {array.shape}: the circuit has {self.circuit.inputs} inputs")
         out = np.empty((samples, len(self._outputs)), np.bool_)
-        words = min(_BLOCK_WORDS, max(1, _STATE_BYTES // (8 * self.circuit.nets)))
+        words = block_words(self.circuit)
         for begin in range(0, samples, 64 * words):
             block = array[begin : begin + 64 * words]
-            shown = self._run(_pack(block))[self._outputs]
-            out[begin : begin + len(block)] = unpack(shown, len(block))
+            out[begin : begin + len(block)] = unpack(self.words(_pack(block)), len(block))
         return out
 
     def words(self, words: Words) -> Words:
-        """The outputs [M, W] for samples that are packed already, [inputs, W]; see `pack`."""
+        """The outputs [M, W] for packed inputs [inputs, W]; the values of all nets take 8 bytes a net and word."""
         return self._run(words)[self._outputs]
 
     def _run(self, words: Words) -> Words:
