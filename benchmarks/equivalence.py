@@ -5,7 +5,7 @@
 The circuit is six layers of `width` random gates over 784 inputs, pruned, or that of a trained model. It is compared
 with itself after the passes, and after rewriting at random as the tests do it. A flip inverts a random row of the
 table of a random gate in what a pass made; where no output shows it, "proved" is the right answer, and whether any of
-2**20 vectors shows it is looked up independently.
+2**18 vectors shows it is looked up independently.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def main() -> None:
         start = time.perf_counter()
         verdict = prove(circuit, wrong, time_limit=options.time_limit)
         seconds.append(time.perf_counter() - start)
-        seen = "seen" if find_difference(circuit, wrong, seed=1) is not None else "not seen"
-        outcomes[f"{verdict.outcome}, {seen} on 2**20 vectors"] += 1
+        seen = "seen" if find_difference(circuit, wrong, 1 << 18, seed=1) is not None else "not seen"
+        outcomes[f"{verdict.outcome}, {seen} on 2**18 vectors"] += 1
     print(f"{options.flips} flips of one row of one gate: {dict(outcomes)}")
     if seconds:
         print(f"  median {np.median(seconds):.1f} s, longest {max(seconds):.1f} s")

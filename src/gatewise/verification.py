@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from gatewise.circuit import Circuit, Verdict, parse, prove
 from gatewise.errors import FileError
@@ -80,10 +81,13 @@ def _show_witness(verdict: Verdict, path: Path | None) -> None:
 
 @contextlib.contextmanager
 def _stages() -> Iterator[Callable[[str], object]]:
-    """Show the stage that runs: as a moving line on a terminal, as one line a stage elsewhere."""
+    """Show the stage that runs: on a terminal with a clock, elsewhere as one line a stage."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda stage: print(stage, file=sys.stderr, flush=True)
         return
-    with console.status("") as status:
-        yield status.update
+    with Progress(
+        SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console, transient=True
+    ) as bar:
+        task = bar.add_task("")
+        yield lambda stage: bar.update(task, description=stage)

@@ -52,7 +52,7 @@ class Verdict:
 
     def __str__(self) -> str:
         if self.outcome == "undecided":
-            return f"Undecided after {self.seconds:.1f} s, with what was tried: {'; '.join(self.how)}."
+            return f"Undecided after {self.seconds:.1f} s; tried: {'; '.join(self.how)}."
         if self.outcome == "proved":
             return f"Proved equal in {self.seconds:.1f} s: {'; '.join(self.how)}."
         return f"Refuted in {self.seconds:.1f} s, output {self.output} differs: {'; '.join(self.how)}."
@@ -179,13 +179,13 @@ class _Attempt:
     def _random(self, count: int) -> Bits | None:
         self._begin("random vectors")
         end = time.monotonic() + RANDOM_SHARE * self.left()
-        tried, found = 0, None
+        tried = 0
         for words in blocks(self.miter.graph.inputs, self.rng):
-            if found is not None or tried >= count or time.monotonic() > end:
-                break
             found = self.signatures.observe(words)
             tried += 64 * words.shape[1]
-        self.how.append(f"{tried:,} random vectors")
+            if found is not None or tried >= count or time.monotonic() > end:
+                break
+        self.how.append(f"{tried:,} corner and random vectors")
         return None if found is None else self.miter.witness(found)
 
     def _sweep(self) -> Bits | Literal[True] | None:
