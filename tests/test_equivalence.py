@@ -101,6 +101,14 @@ def multiplier(width: int, *, by_columns: bool) -> Circuit:
     return Circuit(2 * width, table, fanin, outputs)
 
 
+def conjunction(polarity: np.ndarray, order: np.ndarray) -> Circuit:
+    """An AND, taken in this order, of inputs that are each read as they are or inverted."""
+    inputs, gate = len(polarity), 2 + len(polarity)
+    table = [4 if polarity[i] else 1 for i in order.tolist()]  # ~a & b, or a & b
+    fanin = [[2 + i, gate - 1 + place if place else 1] for place, i in enumerate(order.tolist())]
+    return Circuit(inputs, table, fanin, [gate - 1 + len(order)])
+
+
 # The truth
 
 
@@ -186,6 +194,17 @@ def test_the_rewrites_of_these_tests_keep_the_function(circuit: Circuit, seed: i
     rng = np.random.default_rng(seed)
     assert truth(circuit, rewritten(circuit, rng))
     assert truth(circuit, collapsed(circuit, 2 + seed % 5, rng))
+
+
+@needs_solver
+def test_a_decider_that_agrees_to_everything_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(equivalence, "FEW", 1)
+    polarity, order = np.arange(8) % 2 == 0, np.arange(8)
+    whole, short = conjunction(polarity, order), conjunction(polarity, order[1:])
+    assert_decides_rightly(whole, short, tools=["sat"])
+    monkeypatch.setattr(Decider, "_by_cut", lambda *_: True)
+    with pytest.raises(AssertionError, match="Proved equal"):
+        assert_decides_rightly(whole, short, tools=["sat"])
 
 
 # Structure
@@ -322,14 +341,6 @@ def test_a_flipped_gate_of_a_large_circuit_is_refuted_unless_no_output_shows_it(
         if (simulate(wrong, bits) != shown).any():
             assert verdict.outcome == "refuted"
     assert set(outcomes) == {"proved", "refuted"}
-
-
-def conjunction(polarity: np.ndarray, order: np.ndarray) -> Circuit:
-    """An AND, taken in this order, of inputs that are each read as they are or inverted."""
-    inputs, gate = len(polarity), 2 + len(polarity)
-    table = [4 if polarity[i] else 1 for i in order.tolist()]  # ~a & b, or a & b
-    fanin = [[2 + i, gate - 1 + place if place else 1] for place, i in enumerate(order.tolist())]
-    return Circuit(inputs, table, fanin, [gate - 1 + len(order)])
 
 
 @needs_solver
