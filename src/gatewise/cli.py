@@ -259,6 +259,28 @@ def compile_(
     compile_file(source, out, data, dont_cares, check)
 
 
+VERIFY_EXAMPLES = """[bold]Examples[/bold]
+
+gatewise verify runs/digits smaller.gatewise
+
+gatewise verify before.txt after.txt --time-limit 300 --witness differ.npy
+"""
+
+
+@app.command("verify", epilog=VERIFY_EXAMPLES)
+def verify_circuits(
+    first: Annotated[Path, typer.Argument(help="A model file, the folder of a run, or a circuit as text.")],
+    second: Annotated[Path, typer.Argument(help="What to compare it with.")],
+    time_limit: Annotated[float, typer.Option(help="Seconds to spend at most.")] = 60.0,
+    seed: Annotated[int, typer.Option(help="Seed of the random vectors.")] = 0,
+    witness: Annotated[Path | None, typer.Option(help="File for inputs on which they differ (.npy).")] = None,
+) -> None:
+    """Whether two circuits compute the same. Exit code 0: proved; 1: they differ; 3: not found out in time."""
+    from gatewise.verification import verify
+
+    raise typer.Exit(verify(first, second, time_limit=time_limit, seed=seed, witness=witness))
+
+
 def main() -> None:
     """Run the command line; a user's mistake is one sentence and exit code 2."""
     if "train" in sys.argv[1:2]:  # its flags are read off the trainer, which loads torch

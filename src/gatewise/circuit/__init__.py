@@ -5,6 +5,7 @@ from gatewise.circuit.compose import beside, cascade, cone, drop_unused_inputs, 
 from gatewise.circuit.cuts import expand_luts, map_luts, rewrite
 from gatewise.circuit.dontcares import merge_on_data
 from gatewise.circuit.dot import to_dot
+from gatewise.circuit.equivalence import Verdict, find_difference, prove
 from gatewise.circuit.ir import Circuit, parse
 from gatewise.circuit.passes import count_bops, drop_unreachable, prune
 from gatewise.circuit.pipeline import PIPELINE, Optimized, optimize
@@ -22,6 +23,7 @@ __all__ = [
     "Simulator",
     "Source",
     "Statistics",
+    "Verdict",
     "absorb_inverters",
     "beside",
     "cascade",
@@ -30,6 +32,7 @@ __all__ = [
     "drop_unreachable",
     "drop_unused_inputs",
     "expand_luts",
+    "find_difference",
     "fold_constants",
     "load_circuit",
     "map_luts",
@@ -38,6 +41,7 @@ __all__ = [
     "optimize",
     "pack",
     "parse",
+    "prove",
     "prune",
     "rewrite",
     "save_circuit",
