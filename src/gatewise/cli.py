@@ -24,7 +24,8 @@ app = typer.Typer(
 )
 
 DataFolder = Annotated[
-    Path | None, typer.Option("--data", help="Folder with the dataset's files; without it they are downloaded.")
+    Path | None,
+    typer.Option("--data", help="Folder with the dataset's files, or a packed file; without it they are downloaded."),
 ]
 
 TRAIN_EXAMPLES = """[bold]Examples[/bold]
@@ -157,7 +158,7 @@ def evaluate(
     dataset: Annotated[str | None, typer.Option(help="Dataset, if not the one it was trained on.")] = None,
 ) -> None:
     """Accuracy of a saved model on a dataset's test set."""
-    from gatewise.data import DATASETS, load_dataset
+    from gatewise.data import DATASETS, check_levels, load_dataset
     from gatewise.model import load
 
     loaded = load(model)
@@ -171,8 +172,10 @@ def evaluate(
         raise DataError(
             f"{name} has samples of shape {splits.test_x.shape[1:]}, but the model expects {loaded.encoder.input_shape}"
         )
+    check_levels(name, splits, loaded.encoder.arrays()["thresholds"])
     right = int((loaded.predict(splits.test_x) == splits.test_y).sum())
-    print(f"{right / len(splits.test_y):.2%} ({right:,} of {len(splits.test_y):,} test samples of {name})")
+    packed = "" if splits.levels is None else f", packed at {splits.levels} levels"
+    print(f"{right / len(splits.test_y):.2%} ({right:,} of {len(splits.test_y):,} test samples of {name}{packed})")
 
 
 @app.command("presets", epilog="[bold]Example[/bold]\n\ngatewise presets")
@@ -279,6 +282,41 @@ def verify_circuits(
     from gatewise.verification import verify
 
     raise typer.Exit(verify(first, second, time_limit=time_limit, seed=seed, witness=witness))
+
+
+PACK_EXAMPLES = """[bold]Examples[/bold]
+
+gatewise data pack mnist
+
+gatewise data pack cifar10 --levels 8 --data DIR --out cifar10-8.gatewise-data
+
+gatewise train cifar-conv-m --data cifar10-8.gatewise-data
+"""
+
+datasets = typer.Typer(help="Datasets as single files.", no_args_is_help=True, rich_markup_mode="rich")
+app.add_typer(datasets, name="data")
+
+
+@datasets.command("pack", epilog=PACK_EXAMPLES)
+def pack_dataset(
+    name: Annotated[str, typer.Argument(metavar="DATASET", help="A dataset of images, such as mnist or cifar10.")],
+    levels: Annotated[
+        int | None,
+        typer.Option(
+            help="Levels a value, a power of two: one more than a preset's thresholds. "
+            "Without it the fewest that any preset of the dataset needs.",
+            show_default=False,
+        ),
+    ] = None,
+    data: DataFolder = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The packed file; without it DATASET-LEVELS.gatewise-data here.")
+    ] = None,
+) -> None:
+    """Write a dataset to one small file, for a machine without the originals: `--data FILE` trains from it there."""
+    from gatewise.packing import pack_file
+
+    pack_file(name, levels, data, out)
 
 
 def main() -> None:

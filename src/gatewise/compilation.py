@@ -146,7 +146,7 @@ def training_samples(model: BooleanModel, report: Path, data: Path | None) -> Sa
 
     A run of protocol `paper` held out none: then a share of its training samples is kept from merging.
     """
-    from gatewise.data import load_dataset
+    from gatewise.data import check_levels, load_dataset
     from gatewise.train import split
 
     dataset, options = _settings(report)
@@ -157,6 +157,7 @@ def training_samples(model: BooleanModel, report: Path, data: Path | None) -> Sa
             f"{report} is of a run on {dataset}, whose samples have shape {splits.train_x.shape[1:]}, but the "
             f"model expects {expected}: compile the model that lies beside its report"
         )
+    check_levels(dataset, splits, model.encoder.arrays()["thresholds"])
     own = options.protocol == "validation"
     used, held = split(len(splits.train_y), dataclasses.replace(options, protocol="validation"))
     if not len(used) or not len(held):

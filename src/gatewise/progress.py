@@ -18,12 +18,32 @@ QUIET_SECONDS = 60.0
 
 
 @contextlib.contextmanager
-def loading(name: str) -> Iterator[Callable[[int, int], None]]:
-    """A callback (done, total) for slow work on a dataset, shown as a bar on a terminal."""
+def working(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A callback (done, total) for slow work: a bar with an estimate on a terminal, a line a minute elsewhere."""
     console = Console(stderr=True)
+    started = said = time.monotonic()
     with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(f"loading {name}", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        task = bar.add_task(what, total=None)
+
+        def report(done: int, total: int) -> None:
+            nonlocal said
+            bar.update(task, completed=done, total=total)
+            now = time.monotonic()
+            if not console.is_terminal and now - said > QUIET_SECONDS and 0 < done < total:
+                said = now
+                say(f"{what}: {done / total:.0%}  {_clock((now - started) / done * (total - done))} left")
+
+        yield report
+
+
+def loading(name: str) -> contextlib.AbstractContextManager[Callable[[int, int], None]]:
+    """A callback (done, total) for slow work on a dataset that is loaded."""
+    return working(f"loading {name}")
+
+
+def say(line: str) -> None:
+    """A line beside what a command prints."""
+    print(line, file=sys.stderr, flush=True)
 
 
 class Progress:
@@ -75,9 +95,13 @@ class Progress:
         if self.live:
             self.console.print(line, highlight=False)
         else:
-            print(line, file=sys.stderr, flush=True)
+            say(line)
 
     def _left(self, step: int) -> str:
         seconds = (time.monotonic() - self.started) / max(step - self.start, 1) * (self.total - step)
-        minutes, seconds = divmod(round(seconds), 60)
-        return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
+        return _clock(seconds)
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"

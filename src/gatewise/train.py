@@ -29,14 +29,14 @@ from torch import Tensor, nn
 
 from gatewise import checkpoint, draws, kernels
 from gatewise.batches import Batches, Bits
-from gatewise.data import DATASETS, load_dataset
+from gatewise.data import DATASETS, check_levels, load_dataset
 from gatewise.encode import Encoder, TableEncoder, Thermometer
 from gatewise.errors import ConfigError, FileError
 from gatewise.files import lock_folder, remove_parts, write_atomically
 from gatewise.harden import Hardener, add_gumbel_noise
 from gatewise.layers import LogicConv2d, logic_layers, relaxed
 from gatewise.presets import Options, Preset, build_network, check
-from gatewise.progress import Progress, loading
+from gatewise.progress import Progress, loading, say
 from gatewise.resample import Resampler
 
 PROTOCOLS = ("validation", "paper")
@@ -95,6 +95,9 @@ def prepare(preset: Preset, options: Options, data: Path | None) -> Task:
         assert row.low is not None, row.name
         assert row.high is not None, row.name
         encoder = Thermometer.equal(preset.thresholds, row.low, row.high, row.shape)
+    if splits.levels is not None:
+        check_levels(preset.dataset, splits, encoder.arrays()["thresholds"])
+        say(f"{preset.dataset}: packed data, {splits.levels} levels a value")
     test = Bits(splits.test_x, splits.test_y, encoder, device)
     held_out = Bits(splits.train_x[held], splits.train_y[held], encoder, device) if len(held) else test
     if not len(held) and options.protocol == "validation":

@@ -28,7 +28,7 @@ def load_cifar10(row: Dataset, source: Source) -> Splits:
     if source.find(FOLDER) is not None:
         batches = {name: _batch_file(source, name) for name in (*TRAIN, *TEST)}
     else:
-        batches = _read_archive(source.path(row.files[0], FOLDER))
+        batches = _read_archive(source.path(row.files[0]))
     train = [read_batch(*batches[name]) for name in TRAIN]
     test_x, test_y = read_batch(*batches[TEST[0]])
     return Splits(np.concatenate([x for x, _ in train]), np.concatenate([y for _, y in train]), test_x, test_y)

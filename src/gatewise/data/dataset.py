@@ -31,6 +31,13 @@ class File:
     url: str | None = None
     checksum: str | None = None
     """`md5:…` or `sha256:…` of the publisher's file; only downloads are compared with it."""
+    unpacked: str | None = None
+    """The name of the file or folder inside it, which will do as well."""
+
+    def places(self) -> tuple[str, ...]:
+        """Where it may lie in a folder of data."""
+        names = (self.name, self.unpacked) if self.unpacked else (self.name,)
+        return tuple(f"{folder}/{name}".lstrip("/") for folder in self.folders for name in names)
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,8 @@ class Splits:
     test_y: Labels
     columns: tuple[str, ...] = ()
     """The names of a table's columns; empty for images and signals."""
+    levels: int | None = None
+    """How many different values a byte of an image still has in a packed dataset; None in the original."""
 
 
 @dataclass(frozen=True)

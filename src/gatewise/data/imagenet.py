@@ -43,7 +43,7 @@ def load_tiny_imagenet(row: Dataset, source: Source) -> Splits:
     if folder is not None:
         names = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
         return _load(Tree(tuple(names), lambda name: read_bytes(folder / name), str(folder)), row, source, pillow)
-    path, prefix = source.path(row.files[0], FOLDER), f"{FOLDER}/"
+    path, prefix = source.path(row.files[0]), f"{FOLDER}/"
     with _open_zip(path) as archive:
         names = sorted(n.removeprefix(prefix) for n in archive.namelist() if n.startswith(prefix) and n[-1] != "/")
         tree = Tree(tuple(names), partial(_read_member, archive, path, prefix), str(path))

@@ -39,7 +39,7 @@ def load_digits(row: Dataset, source: Source) -> Splits:
 
 def load_mnist(row: Dataset, source: Source) -> Splits:
     """MNIST's four IDX files, compressed or not; `row.files` lists train images, train labels, test images, labels."""
-    paths = [source.path(f, f.name.removesuffix(".gz")) for f in row.files]
+    paths = [source.path(f) for f in row.files]
     train_x, test_x = (read_idx(p, IMAGES_MAGIC)[:, None] for p in paths[::2])
     train_y, test_y = (read_idx(p, LABELS_MAGIC).astype(np.int64) for p in paths[1::2])
     return Splits(train_x, train_y, test_x, test_y)

@@ -8,6 +8,7 @@ from gatewise.data.cifar import load_cifar10
 from gatewise.data.dataset import Dataset, File, Progress, Splits, check_splits
 from gatewise.data.imagenet import load_tiny_imagenet
 from gatewise.data.images import load_digits, load_mnist
+from gatewise.data.packed import find_packed, is_packed, load_packed
 from gatewise.data.source import open_source
 from gatewise.data.tables import load_adult, load_breast_cancer, load_ecg, load_monks
 from gatewise.errors import DataError
@@ -18,7 +19,7 @@ _CC_BY = "CC BY 4.0"
 
 
 def _mnist_file(name: str, md5: str) -> File:
-    return File(name, ("mnist", "MNIST/raw", ""), f"{_MNIST}/{name}", f"md5:{md5}")
+    return File(name, ("mnist", "MNIST/raw", ""), f"{_MNIST}/{name}", f"md5:{md5}", name.removesuffix(".gz"))
 
 
 def _uci_file(folder: str, name: str, sha256: str) -> File:
@@ -141,6 +142,7 @@ _ROWS = (
                 "cifar-10-python.tar.gz",
                 url="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
                 checksum="md5:c58f30108f718f92721af3b95e74349a",
+                unpacked="cifar-10-batches-py",
             ),
         ),
         low=0.0,
@@ -223,6 +225,7 @@ _ROWS = (
                 "tiny-imagenet-200.zip",
                 url="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
                 checksum="md5:90528d7ca1a48142e341f4ef8d21d0de",
+                unpacked="tiny-imagenet-200",
             ),
         ),
         low=0.0,
@@ -235,13 +238,24 @@ DATASETS: dict[str, Dataset] = {row.name: row for row in _ROWS}
 
 
 def load_dataset(name: str, folder: Path | None = None, *, progress: Progress | None = None) -> Splits:
-    """Load a dataset of `DATASETS` from `folder`.
+    """Load a dataset of `DATASETS` from `folder`: from the publisher's files, else from a packed one.
 
     Without a folder the user's cache is used (the environment variable GATEWISE_DATA names another place), and what
-    is not there yet is downloaded into it and compared with the publisher's checksum. `progress` is called with
-    (done, total) during downloads, in bytes, and while images are decoded.
+    is not there yet is downloaded into it and compared with the publisher's checksum. In the place of a folder a
+    packed file will do. `progress` is called with (done, total) during downloads, in bytes, and while images are
+    decoded or unpacked.
     """
+    row = find_row(name)
+    if folder is not None and is_packed(Path(folder)):
+        return check_splits(row, load_packed(row, folder, progress=progress))
+    source = open_source(row, folder, progress)
+    packed = None if source.has_originals() else find_packed(row, source.root)
+    splits = row.load(row, source) if packed is None else load_packed(row, packed, progress=progress)
+    return check_splits(row, splits)
+
+
+def find_row(name: str) -> Dataset:
+    """The row of that name."""
     if name not in DATASETS:
         raise DataError(f"there is no dataset {name!r}, expected one of: {', '.join(DATASETS)}")
-    row = DATASETS[name]
-    return check_splits(row, row.load(row, open_source(row, folder, progress)))
+    return DATASETS[name]

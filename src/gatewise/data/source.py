@@ -26,15 +26,18 @@ class Source:
         """The first of these places below the folder that exists."""
         return next((p for p in (self.root / place for place in places) if p.exists()), None)
 
-    def path(self, file: File, *also: str) -> Path:
-        """Where `file` lies (or the same under a name in `also`), downloading it if that is allowed and needed."""
-        places = [f"{folder}/{name}".lstrip("/") for folder in file.folders for name in (file.name, *also)]
-        found = self.find(*places)
+    def has_originals(self) -> bool:
+        """Whether some of the publisher's files are in the folder; what comes with the package always is."""
+        return not self.row.files or any(self.find(*file.places()) for file in self.row.files)
+
+    def path(self, file: File) -> Path:
+        """Where `file` lies, or what it holds, downloading it if that is allowed and needed."""
+        found = self.find(*file.places())
         if found is not None:
             return found
         if self.download and file.url:
             return fetch(file, self.root / file.folders[0], self.progress)
-        raise self.missing(*places)
+        raise self.missing(*file.places())
 
     def missing(self, *places: str) -> DataError:
         """The error for a file that is in none of these places below the folder."""
