@@ -28,8 +28,8 @@ LEVELS = (2, 4, 8, 16, 32, 64, 128, 256)
 COMPRESSION = "xz"
 
 _PARTS = ("train", "test")
-_BLOCK = 1 << 20
-"""About how many packed bytes are at work at a time."""
+_BLOCK = 1 << 18
+"""About how many packed bytes are at work at a time, at eight bits a value eight times as many."""
 _DECODER_MEMORY = 64 << 20
 """The most that the decoder may take: what the largest dictionary of xz's usual settings needs, and not 4 GiB."""
 
