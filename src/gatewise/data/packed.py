@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,9 @@ COMPRESSION = "xz"
 
 _PARTS = ("train", "test")
 _BLOCK = 1 << 18
-"""About how many packed bytes are at work at a time, at eight bits a value eight times as many."""
-_DECODER_MEMORY = 64 << 20
-"""The most that the decoder may take: what the largest dictionary of xz's usual settings needs, and not 4 GiB."""
+"""About how many packed bytes are read at a time, and eighths of values written."""
+_DECODER_MEMORY = 16 << 20
+"""The most that the decoder may take: a file of ours needs 9 MiB, and a hostile one can ask for 4 GiB."""
 
 
 def file_name(name: str, levels: int) -> str:
@@ -87,7 +88,7 @@ def check_levels(name: str, splits: Splits, thresholds: NDArray[np.float64]) -> 
     needed = levels_needed(thresholds)
     if splits.levels % needed:
         raise EncodingError(
-            f"{name} was packed at {splits.levels} levels a value, but {thresholds.size} thresholds need {needed}: "
+            f"{name} was packed at {splits.levels} levels a value, but {len(thresholds)} thresholds need {needed}: "
             f"pack it anew where the originals are, with `gatewise data pack {name} --levels {needed}`"
         )
 
@@ -165,8 +166,7 @@ def _compressed(
     x: NDArray[np.uint8], levels: int, progress: Progress | None, done: int, total: int
 ) -> NDArray[np.uint8]:
     """Images [n, C, H, W] as compressed bytes."""
-    import lzma  # which some builds of Python lack
-
+    lzma = _lzma()
     encoder = lzma.LZMACompressor(check=lzma.CHECK_CRC32)
     step = 8 * max(1, _BLOCK // max(1, math.prod(x.shape[1:])))  # so that blocks end with a byte
     written = []
@@ -210,8 +210,7 @@ def _decompressed(
 
 def _blocks(data: bytes, expected: int) -> Iterator[bytes]:
     """Decompress exactly the expected number of bytes, some at a time."""
-    import lzma
-
+    lzma = _lzma()
     decoder, left = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_DECODER_MEMORY), expected
     try:
         while not decoder.eof:
@@ -226,6 +225,16 @@ def _blocks(data: bytes, expected: int) -> Iterator[bytes]:
         raise _Unsound(f"its images cannot be decompressed ({error})") from error
     if left or decoder.unused_data:
         raise _Unsound(f"its images end {left:,} of {expected:,} bytes early, or something follows them")
+
+
+def _lzma() -> ModuleType:
+    try:
+        import lzma
+    except ImportError as error:
+        raise DataError(
+            "packed data need Python's module lzma, and this Python was built without it: use another Python"
+        ) from error
+    return lzma
 
 
 def _pack(levels: NDArray[np.uint8], bits: int) -> bytes:
