@@ -170,7 +170,7 @@ def test_augmentation_commutes_with_packing(name: str) -> None:
 
 
 @needs_real_data
-@pytest.mark.parametrize(("name", "levels", "bytes_an_image"), [("mnist", 2, 25), ("cifar10", 4, 300)])
+@pytest.mark.parametrize(("name", "levels", "bytes_an_image"), [("mnist", 2, 30), ("cifar10", 4, 300)])
 def test_real_images_take_few_bytes_and_give_the_bits_of_the_originals(
     tmp_path: Path, name: str, levels: int, bytes_an_image: int
 ) -> None:
