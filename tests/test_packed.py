@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from runs import Done, assert_one_sentence, assert_same_run, contents, flags, gatewise, tiny
 from test_data import jpeg, write_imagenet, write_mnist
 
+from gatewise import progress
 from gatewise.data import DATASETS, Splits, check_levels, load_dataset, load_packed, save_packed
 from gatewise.data.augment import AUGMENTATIONS, DRAWS, augment
 from gatewise.data.packed import LEVELS, file_name, levels_needed, quantise, restore
@@ -571,6 +572,19 @@ def test_what_cannot_be_packed_is_one_sentence(tmp_path: Path, words: list[str],
     before = contents(tmp_path)
     assert_one_sentence(gatewise("data", "pack", *words, cwd=tmp_path), *answers)
     assert {name: data for name, data in contents(tmp_path).items() if name[0] != "."} == before
+
+
+def test_long_work_says_how_far_it_is_where_there_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "QUIET_SECONDS", -1.0)
+    with progress.working("packing mnist") as report:
+        for done in range(5):
+            report(done, 4)
+    lines = capsys.readouterr().err.splitlines()
+    assert [re.sub(r"\d:\d\d:\d\d", "time", line) for line in lines] == [
+        f"packing mnist: {share}%  time left" for share in (25, 50, 75)
+    ]
 
 
 @needs_fork
