@@ -7,6 +7,8 @@ the outputs of each class in bit-sliced counters. Compiled with `gcc -O1`, as th
 from __future__ import annotations
 
 import ctypes
+import os
+import signal
 import subprocess
 import tempfile
 import time
@@ -82,7 +84,14 @@ class StraightLine:
             file.write_text(source(circuit, classes))
             begin = time.perf_counter()
             command = ["gcc", "-O1", "-march=native", "-shared", "-fPIC", str(file), "-o", str(library)]
-            subprocess.run(command, check=True, timeout=limit)
+            with subprocess.Popen(command, start_new_session=True) as gcc:
+                try:
+                    status = gcc.wait(limit)
+                except subprocess.TimeoutExpired:
+                    os.killpg(gcc.pid, signal.SIGKILL)  # the compiler proper is a child of the driver
+                    raise
+            if status:
+                raise subprocess.CalledProcessError(status, command)
             self.seconds = time.perf_counter() - begin
             self._library = ctypes.CDLL(str(library))
 

@@ -167,17 +167,24 @@ def test_a_terminal_that_knows_only_ascii_is_enough(tmp_path: Path) -> None:
     assert "m\\xf6bius: a model" in done.out
 
 
+def test_a_circuit_as_text_is_shown_as_its_file_is(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text(str(CIRCUIT))
+    assert words(gatewise("inspect", tmp_path / "file", cwd=tmp_path)) == inspected(tmp_path, CIRCUIT)
+
+
 def test_what_is_neither_model_nor_circuit_is_refused(tmp_path: Path) -> None:
     model().save(tmp_path / "m")
     (tmp_path / "cut").write_bytes((tmp_path / "m").read_bytes()[:-50])
-    (tmp_path / "text").write_text(str(CIRCUIT))
+    (tmp_path / "text").write_text("hello")
+    (tmp_path / "latin").write_bytes(b"circuit \xff")
     (tmp_path / "empty").mkdir()
     write_arrays(tmp_path / "other", {}, {"format": "\x1b[2J", "version": 1})
     for name, *expected in (
         ("none", "none cannot be read: No such file"),
         ("empty", "empty/model.gatewise cannot be read"),
         ("cut", "cut is damaged"),
-        ("text", "text is no gatewise file"),
+        ("text", "the text is no circuit"),
+        ("latin", "latin is neither a model nor a circuit"),
         ("other", "other has format '\\x1b[2J': expected 'gatewise-model' or 'gatewise-circuit'"),
         ("/dev/zero", "not a device"),
     ):

@@ -13,7 +13,7 @@ from rewrites import flipped, rewritten
 from runs import assert_one_sentence, gatewise
 from test_equivalence import multiplier
 
-from gatewise.circuit import Circuit, parse, prune, simulate
+from gatewise.circuit import Circuit, parse, prune, save_circuit, simulate
 from gatewise.encode import Thermometer
 from gatewise.model import BooleanModel, Head
 
@@ -43,7 +43,8 @@ def test_equal_models_circuits_and_run_folders_are_proved(model: BooleanModel, t
     model.save(tmp_path / "run" / "model.gatewise")
     other.save(tmp_path / "other.gatewise")
     (tmp_path / "text.txt").write_text(f"# as text\n{other.circuit}")
-    for pair in (["run", "other.gatewise"], ["text.txt", "run"]):
+    save_circuit(other.circuit, tmp_path / "other.circuit")
+    for pair in (["run", "other.gatewise"], ["text.txt", "run"], ["other.circuit", "run"]):
         done = gatewise("verify", *pair, cwd=tmp_path)
         assert done.code == 0, done.err
         assert done.out.startswith("Proved equal in ")
@@ -106,8 +107,8 @@ def test_mistakes_are_one_sentence(model: BooleanModel, tmp_path: Path) -> None:
         (["a.gatewise", "folder"], ("folder/model.gatewise cannot be read",)),
         (["a.gatewise", "one.txt"], ("12 inputs", "1")),
         (["a.gatewise", "empty.txt"], ("no circuit",)),
-        (["picture.png", "a.gatewise"], ("picture.png is no gatewise file",)),
-        (["latin.txt", "a.gatewise"], ("latin.txt is neither a model nor a circuit as text",)),
+        (["picture.png", "a.gatewise"], ("picture.png is neither a model nor a circuit",)),
+        (["latin.txt", "a.gatewise"], ("latin.txt is neither a model nor a circuit, nor one as text",)),
         (["a.gatewise", "a.gatewise", "--time-limit", "0"], ("time_limit is 0.0",)),
         (["a.gatewise", "a.gatewise", "--seed", "-1"], ("seed is -1",)),
     ):

@@ -222,8 +222,7 @@ def inspect_file(
     from gatewise.inspection import circuit_of, load_any, show
     from gatewise.model import file_of
 
-    path = file_of(model)
-    found = load_any(path)
+    path, found = file_of(model), load_any(model)
     if dot is not None:
         write_atomically(dot, to_dot(circuit_of(found)).encode())
     if text:
@@ -237,6 +236,8 @@ COMPILE_EXAMPLES = """[bold]Examples[/bold]
 gatewise compile runs/digits
 
 gatewise compile model.gatewise -o small.gatewise
+
+gatewise compile runs/mnist-regular-s --luts 3 -o fast.gatewise
 
 gatewise compile runs/mnist-regular-s --data DIR --dont-cares
 """
@@ -254,12 +255,20 @@ def compile_(
         bool,
         typer.Option("--dont-cares", help="Also merge what the training samples cannot tell apart, which is lossy."),
     ] = False,
-    check: Annotated[bool, typer.Option("--check/--no-check", help="Compare the circuit before and after.")] = True,
+    luts: Annotated[
+        int,
+        typer.Option(
+            help="Map to gates of so many inputs, 2 to 6; 3 is what predicts fastest. Without it gates have two.",
+            show_default=False,
+        ),
+    ] = 0,
+    check: Annotated[bool, typer.Option("--check/--no-check", help="Prove that the circuit stays the same.")] = True,
+    time_limit: Annotated[float, typer.Option(help="Seconds that the proof may take.")] = 60.0,
 ) -> None:
-    """Make a model's circuit smaller, check that it is the same, and save it beside the model."""
+    """Make a model's circuit smaller, prove that it is the same, and save it beside the model."""
     from gatewise.compilation import compile_file
 
-    compile_file(source, out, data, dont_cares, check)
+    compile_file(source, out, data, dont_cares, luts, check, time_limit)
 
 
 VERIFY_EXAMPLES = """[bold]Examples[/bold]
@@ -272,7 +281,7 @@ gatewise verify before.txt after.txt --time-limit 300 --witness differ.npy
 
 @app.command("verify", epilog=VERIFY_EXAMPLES)
 def verify_circuits(
-    first: Annotated[Path, typer.Argument(help="A model file, the folder of a run, or a circuit as text.")],
+    first: Annotated[Path, typer.Argument(help="A model file, the folder of a run, or a circuit, as a file or text.")],
     second: Annotated[Path, typer.Argument(help="What to compare it with.")],
     time_limit: Annotated[float, typer.Option(help="Seconds to spend at most.")] = 60.0,
     seed: Annotated[int, typer.Option(help="Seed of the random vectors.")] = 0,

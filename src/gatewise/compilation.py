@@ -18,45 +18,30 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from gatewise.circuit import Circuit, Simulator, count_bops, optimize, pack, unpack
+from gatewise.circuit import Circuit, count_bops, map_luts, optimize, pack, prove
 from gatewise.circuit.dontcares import merge_on_words
+from gatewise.circuit.ir import MAX_K
 from gatewise.circuit.levels import level_order
 from gatewise.circuit.pipeline import Applied, removed_by_pass
-from gatewise.circuit.simulate import block_words
 from gatewise.errors import CircuitError, ConfigError, FileError
 from gatewise.model import BooleanModel, file_of, load
 
 if TYPE_CHECKING:
     from gatewise.presets import Options
 
-EXHAUSTIVE_INPUTS = 16
-RANDOM_VECTORS = 65_536
 _BLOCK_BITS = 1 << 27
 
 
-def check(before: Circuit, after: Circuit) -> str:
-    """Raise unless two circuits agree on every vector tried; → which were.
+def check(before: Circuit, after: Circuit, time_limit: float = 60.0) -> str:
+    """Raise if two circuits do not compute the same; → whether that is proved, and how.
 
     This is the one place that says what a compiled circuit is held against.
     """
-    inputs = before.inputs
-    if (inputs, len(before.outputs)) != (after.inputs, len(after.outputs)):
-        raise CircuitError(f"the circuits have other inputs or outputs: {before!r} and {after!r}")
-    vectors = 2**inputs if inputs <= EXHAUSTIVE_INPUTS else RANDOM_VECTORS
-    simulators, rng = (Simulator(before), Simulator(after)), np.random.default_rng(0)
-    step = 64 * min(block_words(before), block_words(after))
-    for begin in range(0, vectors, step):
-        number = np.arange(begin, min(begin + step, vectors))
-        if inputs <= EXHAUSTIVE_INPUTS:
-            words = pack((number[:, None] >> np.arange(inputs) & 1).astype(np.bool_))
-        else:
-            words = rng.integers(2**64, size=(inputs, len(number) // 64), dtype=np.uint64)
-        differ = np.bitwise_or.reduce(simulators[0].words(words) ^ simulators[1].words(words), axis=0)
-        wrong = np.flatnonzero(unpack(differ[None], len(number)))
-        if wrong.size:
-            witness = "".join(map(str, unpack(words, len(number))[wrong[0]].astype(int)))
-            raise CircuitError(f"the circuits differ on the bits {witness}: please report this")
-    return f"equal on {'all' if inputs <= EXHAUSTIVE_INPUTS else 'random'} vectors ({vectors:,})"
+    verdict = prove(before, after, time_limit=time_limit)
+    if verdict.witness is not None:
+        bits = "".join(map(str, verdict.witness.astype(int)))
+        raise CircuitError(f"the circuits differ on the bits {bits}: please report this")
+    return str(verdict)
 
 
 @dataclass(frozen=True)
@@ -65,15 +50,16 @@ class Size:
 
     gates: int
     """All gates, the NOTs that outputs show among them."""
-    bops: int
-    """The paper's count."""
+    bops: int | None
+    """The paper's count; None where gates read more than two nets."""
     depth: int
     """Levels of gates."""
 
 
 def measure(circuit: Circuit) -> Size:
     """How large a circuit is."""
-    return Size(circuit.gates, count_bops(circuit), len(level_order(circuit)[1]) - 1)
+    bops = count_bops(circuit) if circuit.k <= 2 else None
+    return Size(circuit.gates, bops, len(level_order(circuit)[1]) - 1)
 
 
 @dataclass(frozen=True)
@@ -94,7 +80,7 @@ class Compiled:
 
     model: BooleanModel
     sizes: dict[str, Size]
-    """The circuit as it was, `optimised`, and `with don't-cares` if these were asked for."""
+    """The circuit as it was, `optimised`, and `with don't-cares` and in LUTs if these were asked for."""
     rows: tuple[Applied, ...]
     verdict: str
     """What the check said of the circuit before and after; where don't-cares were asked for, apart from these."""
@@ -102,17 +88,24 @@ class Compiled:
     """What the held out samples are; empty without don't-cares."""
     accuracy: tuple[float, float] | None
     """On the held out samples, without and with don't-cares."""
-    seconds: float
 
 
-def compile_model(model: BooleanModel, *, checked: bool = True, samples: Samples | None = None) -> Compiled:
-    """The model with its circuit optimised; with `samples`, also with the gates merged that these do not tell apart.
+def compile_model(
+    model: BooleanModel,
+    *,
+    checked: bool = True,
+    time_limit: float = 60.0,
+    samples: Samples | None = None,
+    luts: int = 0,
+) -> Compiled:
+    """The model with its circuit optimised and, within `time_limit` seconds, proved to be the same.
+
+    With `samples`, also with the gates merged that these do not tell apart; with `luts`, in gates of so many inputs.
 
     >>> smaller = compile_model(gatewise.load("model.gatewise")).model
     """
-    begin = time.perf_counter()
     optimized = optimize(model.circuit)
-    verdict = check(model.circuit, optimized.circuit) if checked else "not checked"
+    verdict = check(model.circuit, optimized.circuit, time_limit) if checked else "not checked"
     sizes = {"before": measure(model.circuit), "optimised": measure(optimized.circuit)}
     circuit, rows, accuracy = optimized.circuit, optimized.rows, None
     if samples is not None:
@@ -122,18 +115,23 @@ def compile_model(model: BooleanModel, *, checked: bool = True, samples: Samples
         lossy = Applied(1, "merge_on_data", circuit.gates, merged.gates, seconds, "lossy")
         again = optimize(merged)
         if checked:
-            check(merged, again.circuit)
+            check(merged, again.circuit, time_limit)
         sizes["with don't-cares"] = measure(again.circuit)
         accuracy = (_accuracy(model, circuit, samples), _accuracy(model, again.circuit, samples))
         circuit, rows = again.circuit, (*rows, lossy, *again.rows)
-    # A mapping of the circuit to wider gates, for the engine, would be made and checked here, and saved beside it.
+    if luts:
+        mapped = map_luts(circuit, luts)
+        if checked:
+            verdict += f" In LUTs: {check(circuit, mapped, time_limit)}"
+        circuit = mapped
+        sizes[f"LUTs of {luts} inputs"] = measure(mapped)
     compiled: dict[str, Any] = {"verdict": verdict}
     compiled["sizes"] = {name: dataclasses.asdict(size) for name, size in sizes.items()}
     if samples is not None:
         compiled |= {"held_out": samples.note, "accuracy": accuracy}
     small = dataclasses.replace(model, circuit=circuit, notes={**model.notes, "compiled": compiled})
     note = "" if samples is None else samples.note
-    return Compiled(small, sizes, rows, verdict, note, accuracy, time.perf_counter() - begin)
+    return Compiled(small, sizes, rows, verdict, note, accuracy)
 
 
 def _accuracy(model: BooleanModel, circuit: Circuit, samples: Samples) -> float:
@@ -212,12 +210,16 @@ def places(source: Path, out: Path | None) -> tuple[Path, Path]:
     return file, out
 
 
-def compile_file(source: Path, out: Path | None, data: Path | None, dont_cares: bool, checked: bool) -> None:
+def compile_file(
+    source: Path, out: Path | None, data: Path | None, dont_cares: bool, luts: int, checked: bool, time_limit: float
+) -> None:
     """Compile a run's model, or a model file, into another file, and print what came out."""
+    if luts and not 2 <= luts <= MAX_K:
+        raise ConfigError(f"luts is {luts}: expected 2 to {MAX_K} inputs a gate")
     file, target = places(source, out)
     model = load(file)
     samples = training_samples(model, file.with_name("report.json"), data) if dont_cares else None
-    compiled = compile_model(model, checked=checked, samples=samples)
+    compiled = compile_model(model, checked=checked, time_limit=time_limit, samples=samples, luts=luts)
     compiled.model.save(target)
     show(compiled, Console())
     Console().print(f"compiled model: {target}", highlight=False, soft_wrap=True)
@@ -232,11 +234,12 @@ def show(compiled: Compiled, console: Console) -> None:
         ("bops", "BOPs (paper's count; no encoder, no popcount)"),
         ("depth", "depth, in gates"),
     ):
-        sizes.add_row(label, *(f"{getattr(size, name):,}" for size in compiled.sizes.values()))
+        counts = [getattr(size, name) for size in compiled.sizes.values()]
+        sizes.add_row(label, *("" if count is None else f"{count:,}" for count in counts))
     for column in sizes.columns[1:]:
         column.justify = "right"
     console.print(sizes)
-    console.print(f"before and optimised: {compiled.verdict}; {compiled.seconds:.1f} s", highlight=False)
+    console.print(f"before and optimised: {compiled.verdict}", highlight=False, soft_wrap=True)
     if compiled.accuracy is not None:
         without, with_them = compiled.accuracy
         console.print(

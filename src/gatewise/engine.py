@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gatewise import core
-from gatewise.circuit import Circuit, Program, Simulator, Source
+from gatewise.circuit import Circuit, Program, Simulator, Source, map_luts
 from gatewise.circuit.program import MAX_K, NotFiniteError
 from gatewise.encode import Encoder, Thermometer
 from gatewise.errors import CircuitError
@@ -43,7 +43,9 @@ class Engine:
 
     def __init__(self, encoder: Encoder, circuit: Circuit, classes: int) -> None:
         self.encoder, self.inputs, self.classes_count = encoder, circuit.inputs, classes
-        self.program = Program(circuit, classes) if core.available() and circuit.k <= MAX_K else None
+        self.program = None
+        if core.available():
+            self.program = Program(circuit if circuit.k <= MAX_K else map_luts(circuit, MAX_K, rounds=1), classes)
         self._simulator = Simulator(circuit) if self.program is None else None
         if not core.available():
             _say_why_not()

@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gatewise.circuit import Circuit, Statistics, load_circuit, statistics, store
+from gatewise.circuit import Circuit, Statistics, load_circuit, parse, statistics, store
 from gatewise.circuit.ir import gate_name
 from gatewise.encode import Encoder, Numeric, TableEncoder, Thermometer
 from gatewise.errors import FileError
 from gatewise.files import brief, format_of
-from gatewise.model import FORMAT, BooleanModel, load
+from gatewise.model import FORMAT, BooleanModel, file_of, load
 
 BAR, ROWS = 30, 24
 """The longest bar in characters, and the most rows of bars."""
@@ -26,16 +26,33 @@ Rows = Iterable[tuple[str, str]]
 
 
 def load_any(path: str | os.PathLike[str]) -> BooleanModel | Circuit:
-    """The model or the circuit in a file.
+    """The model or the circuit in a file, the circuit that a text file spells, or the model in the folder of a run.
 
-    >>> load_any("runs/digits/model.gatewise")
+    >>> load_any("runs/digits")
     """
-    found = format_of(path)
+    file = file_of(path)
+    if (text := _text_of(file)) is not None:
+        return parse(text)
+    found = format_of(file)
     if found == FORMAT:
-        return load(path)
+        return load(file)
     if found == store.FORMAT:
-        return load_circuit(path)
-    raise FileError(f"{os.fspath(path)} has format {brief(repr(found))}: expected {FORMAT!r} or {store.FORMAT!r}")
+        return load_circuit(file)
+    raise FileError(f"{file} has format {brief(repr(found))}: expected {FORMAT!r} or {store.FORMAT!r}")
+
+
+def _text_of(file: Path) -> str | None:
+    """What a text file says; None for one of ours, which has a zero in its first eight bytes, as no text has."""
+    if not file.is_file():
+        return None
+    try:
+        with file.open("rb") as opened:
+            start = opened.read(8)
+            return None if b"\0" in start else (start + opened.read()).decode()
+    except OSError as error:
+        raise FileError(f"{file} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError:
+        raise FileError(f"{file} is neither a model nor a circuit, nor one as text") from None
 
 
 def circuit_of(found: BooleanModel | Circuit) -> Circuit:

@@ -11,10 +11,10 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from gatewise.circuit import Circuit, Verdict, parse, prove
-from gatewise.errors import FileError
+from gatewise.circuit import Verdict, prove
 from gatewise.files import write_atomically
-from gatewise.model import BooleanModel, load
+from gatewise.inspection import circuit_of, load_any
+from gatewise.model import BooleanModel
 
 EXIT_CODES = {"proved": 0, "refuted": 1, "undecided": 3}
 
@@ -24,34 +24,18 @@ _SHOWN_INPUTS = 20
 
 def verify(first: Path, second: Path, *, time_limit: float, seed: int, witness: Path | None) -> int:
     """Print whether two files compute the same, and return the exit code."""
-    opened = [open_circuit(path) for path in (first, second)]
+    opened = [load_any(path) for path in (first, second)]
     if all(isinstance(item, BooleanModel) for item in opened):
         other = _differences(*opened)  # type: ignore[arg-type]
         if other:
             print(f"Refuted: the models have different {' and '.join(other)}.")
             return EXIT_CODES["refuted"]
-    circuits = [item.circuit if isinstance(item, BooleanModel) else item for item in opened]
     with _stages() as progress:
-        verdict = prove(*circuits, time_limit=time_limit, seed=seed, progress=progress)
+        verdict = prove(*map(circuit_of, opened), time_limit=time_limit, seed=seed, progress=progress)
     print(verdict)
     if verdict.witness is not None:
         _show_witness(verdict, witness)
     return EXIT_CODES[verdict.outcome]
-
-
-def open_circuit(path: Path) -> BooleanModel | Circuit:
-    """The model in a file or in the folder of a run, or the circuit that a text file spells."""
-    path = path / "model.gatewise" if path.is_dir() else path
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise FileError(f"{path} cannot be read: {error.strerror or error}") from error
-    if b"\0" in data:  # every safetensors file has a zero in its first eight bytes, and no text has one
-        return load(path)
-    try:
-        return parse(data.decode())
-    except UnicodeDecodeError:
-        raise FileError(f"{path} is neither a model nor a circuit as text") from None
 
 
 def _differences(first: BooleanModel, second: BooleanModel) -> list[str]:

@@ -47,13 +47,13 @@ def map_luts(circuit: Circuit, k: int, rounds: int = 3) -> Circuit:
 
 
 def rewrite(circuit: Circuit, rounds: int = 4) -> Circuit:
-    """The circuit in two-input gates, cones of up to four leaves replaced by smaller ones; never in more gates.
+    """Cones of up to four leaves replaced by smaller ones, in gates of two inputs; the same circuit if that gains none.
 
     >>> rewrite(circuit)
     <Circuit: 784 inputs, 17408 gates of 2 inputs, 8000 outputs>
 
     Every second round also replaces a cone by another of its size, from which the next round may gain. It ends when
-    two rounds have gained nothing. Gates of more than two inputs are first expanded.
+    two rounds have gained nothing. Gates of more than two inputs are first expanded, so expect no gain on those.
     """
     best = current = expand_luts(circuit)
     idle = 0
@@ -63,7 +63,7 @@ def rewrite(circuit: Circuit, rounds: int = 4) -> Circuit:
         best = min(best, current, key=_size)
         if idle == 2:
             break
-    return best
+    return best if best.gates < circuit.gates else circuit
 
 
 def expand_luts(circuit: Circuit) -> Circuit:

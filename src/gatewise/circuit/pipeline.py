@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from gatewise.circuit.collapse import merge_two_levels
+from gatewise.circuit.cuts import rewrite
 from gatewise.circuit.ir import Circuit
 from gatewise.circuit.passes import prune
 from gatewise.circuit.simplify import absorb_inverters, fold_constants, share_equal_gates
@@ -20,6 +21,7 @@ PIPELINE: tuple[Pass, ...] = (
     absorb_inverters,
     share_equal_gates,
     merge_two_levels,
+    rewrite,
 )
 """What `optimize` does, in order. Each pass may count on the one before; none ever adds a gate."""
 
