@@ -4,7 +4,8 @@ python benchmarks/inference.py [MODEL …] [--limit 600] [--widths 2000 8000 426
 
 Models are trained networks (files that `gatewise train` or `gatewise compile` wrote). Besides them: mnist-conv-s with
 random weights, and random layered nets of 784 inputs and six layers of these widths, of all sixteen gates. Every
-evaluator gets the same rows of bits, a byte each, and all must give the same classes.
+evaluator gets the same rows of bits, a byte each, and all must give the same classes. The floor is what the gates that
+run have to move, two words read and one written each, at the speed of one core on three arrays as large as the state.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from gatewise.presets import build_network, preset
 from gatewise.speed import best_seconds
 
 CLASSES = 10
+WORD = 64  # bytes: 512 samples
 
 
 def layered(width: int, inputs: int = 784, layers: int = 6, seed: int = 0) -> Circuit:
@@ -67,6 +69,14 @@ def planned(circuit: Circuit) -> tuple[Callable[[np.ndarray], np.ndarray], float
     return lambda x: run(Source.bits(circuit.inputs), x, "classes"), time.perf_counter() - begin
 
 
+def floor_seconds(circuit: Circuit) -> float:
+    """The least seconds that 512 samples take, by the words that the gates of the circuit's program read and write."""
+    program = Program(circuit, CLASSES)
+    a, b, c = np.zeros((3, max(1, program.slots * WORD // 24)), np.uint64)
+    seconds = best_seconds(partial(np.bitwise_and, a, b, out=c), 0.2)[0]
+    return 3 * WORD * program.gates / (3 * a.nbytes) * seconds
+
+
 def compiled(circuit: Circuit) -> tuple[Callable[[np.ndarray], np.ndarray], float]:
     """The circuit after our passes and mapped to LUTs of three, on the engine."""
     begin = time.perf_counter()
@@ -93,8 +103,9 @@ def main() -> None:
     parser.add_argument("--widths", type=int, nargs="*", default=[2_000, 8_000, 42_667, 166_667])
     args = parser.parse_args()
     core.set_threads(1)
-    console = Console(width=120)
-    table = Table("circuit", "evaluator", "made in", "images/s", "ns a gate and 512", "times straight-line C")
+    console = Console(width=130)
+    columns = ("made in", "images/s", "ns a gate and 512", "times straight-line C", "times its floor")
+    table = Table("circuit", "evaluator", *columns)
     for column in table.columns[2:]:
         column.justify = "right"
     for name, circuit in circuits(args.models, args.widths):
@@ -120,10 +131,10 @@ def main() -> None:
         base = rates.get("straight-line C")
         for i, (label, made, rate) in enumerate(rows):
             title = f"{name}\n{circuit.gates:,} gates" if i == 0 else ""
-            figures = ("", "", "")
+            figures = ("", "", "", "")
             if rate is not None:
-                nanoseconds = 512e9 / rate / circuit.gates
-                figures = (f"{rate:,.0f}", f"{nanoseconds:.2f}", f"{rate / base:.1f}" if base else "")
+                nanoseconds, floor = 512e9 / rate / circuit.gates, 512 / rate / floor_seconds(circuit)
+                figures = (f"{rate:,.0f}", f"{nanoseconds:.2f}", f"{rate / base:.1f}" if base else "", f"{floor:.1f}")
             table.add_row(title, label, made, *figures)
         table.add_section()
         console.print(f"{name}: done", style="dim")
