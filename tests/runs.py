@@ -252,6 +252,17 @@ class Ascii:
             stream.reconfigure(encoding="ascii")  # type: ignore[union-attr]
 
 
+@dataclass(frozen=True)
+class FullDisk:
+    """What the process prints to these descriptors (1 is the output, 2 the errors) goes to a disk that is full."""
+
+    descriptors: tuple[int, ...]
+
+    def __call__(self) -> None:
+        for number in self.descriptors:
+            _redirect(number, "/dev/full")
+
+
 def respect_permissions() -> None:
     """Give up what lets root read and write everything, should the tests run as root (on Linux)."""
     if os.getuid() == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -14,6 +15,7 @@ import pytest
 from runs import (
     Ascii,
     Done,
+    FullDisk,
     SignalAtStep,
     Terminal,
     assert_one_sentence,
@@ -31,7 +33,7 @@ from gatewise.presets import PRESETS
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="processes are forked, so that each is cheap")
 
-COMMANDS = sorted({"train", *(command.name or command.callback.__name__ for command in app.registered_commands)})
+COMMANDS = sorted({"train", "data", *(command.name or command.callback.__name__ for command in app.registered_commands)})
 LINE = re.compile(
     r"step +[\d,]+  loss \d+\.\d{4}  soft +\d+\.\d\d%  hard +\d+\.\d\d%  redrawn +[\d,]+  [\d.]+ ms a step"
     r"  \d+:\d\d:\d\d left"
@@ -56,12 +58,12 @@ def assert_plain(text: str) -> None:
 # Help
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself(command: str, tmp_path: Path) -> None:
-    done = gatewise(command, "--help", cwd=tmp_path)
+@pytest.mark.parametrize("command", [*COMMANDS, "data pack"])
+def test_every_command_explains_itself_with_examples(command: str, tmp_path: Path) -> None:
+    done = gatewise(*command.split(), "--help", cwd=tmp_path)
     assert (done.code, done.err) == (0, "")
     assert f"Usage: gatewise {command}" in done.out
-    assert "Example" in done.out or command == "presets"
+    assert re.search(rf"^ Examples?\n\n gatewise {command}\b", re.sub(" +\n", "\n", done.out), re.MULTILINE)
     assert_plain(done.out)
 
 
@@ -177,6 +179,24 @@ def test_eval_refuses_what_does_not_fit(finished: tuple[Path, Done], tmp_path: P
     assert_one_sentence(wrong, "monks-1 has samples of shape (6,)", "(1, 8, 8)")
     (tmp_path / "cut").write_bytes((folder / "model.gatewise").read_bytes()[:-50])
     assert_one_sentence(gatewise("eval", tmp_path / "cut", cwd=tmp_path), "cut")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/dev/full is Linux's")
+@pytest.mark.parametrize("words", [["presets"], ["--version"], ["train", "digits", *flags(steps=5), "--out", "run"]])
+def test_output_that_cannot_be_written_is_one_sentence(words: list[str], tmp_path: Path) -> None:
+    done = gatewise(*words, cwd=tmp_path, trap=FullDisk((1,)))
+    assert done.code == 2
+    said = done.err.splitlines()
+    assert said[-1] == f"gatewise: the output cannot be written: {os.strerror(errno.ENOSPC)}"
+    assert not [line for line in said if "Traceback" in line or "Exception" in line]
+    assert words[0] != "train" or (tmp_path / "run" / "model.gatewise").exists(), "what was trained is saved"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/dev/full is Linux's")
+def test_a_run_whose_log_cannot_be_written_can_be_resumed(tmp_path: Path) -> None:
+    words = ["train", "digits", *flags(steps=12), "--out", "run"]
+    assert gatewise(*words, cwd=tmp_path, trap=FullDisk((1, 2))).code == 2
+    assert gatewise(*words, "--resume", cwd=tmp_path).code == 0
 
 
 # Where runs go

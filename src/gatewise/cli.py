@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import itertools
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -73,8 +75,9 @@ def _flags() -> dict[str, tuple[str, str, type]]:
 def _train(name: str, data: Path | None, out: Path | None, resume: bool, **given: Any) -> None:
     """Train a preset, turn it into a circuit, check that both are equal, and save.
 
-    Every field of a preset is a flag, and what is not given is the preset's. `gatewise presets` lists them. A run
-    that was stopped, however it was, goes on with --resume.
+    Every field of a preset is a flag, and what is not given is the preset's.
+    `gatewise presets` lists them.
+    A run that was stopped, however it was, goes on with --resume.
     """
     from gatewise import checkpoint
     from gatewise.finish import finish, show
@@ -302,7 +305,9 @@ gatewise data pack cifar10 --levels 8 --data DIR --out cifar10-8.gatewise-data
 gatewise train cifar-conv-m --data cifar10-8.gatewise-data
 """
 
-datasets = typer.Typer(help="Datasets as single files.", no_args_is_help=True, rich_markup_mode="rich")
+datasets = typer.Typer(
+    help="Datasets as single files.", epilog=PACK_EXAMPLES, no_args_is_help=True, rich_markup_mode="rich"
+)
 app.add_typer(datasets, name="data")
 
 
@@ -335,7 +340,10 @@ def main() -> None:
     else:
         app.command("train", epilog=TRAIN_EXAMPLES)(_train_later)
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except GatewiseError as error:
         print(f"gatewise: {error}", file=sys.stderr)
         sys.exit(2)
@@ -344,6 +352,21 @@ def main() -> None:
             raise
         print("gatewise: there is not enough memory: ask for a smaller network or batch", file=sys.stderr)
         sys.exit(2)
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        # What reads and writes files has errors of its own, so this is what the command prints.
+        _close_output()
+        with contextlib.suppress(OSError):
+            print(f"gatewise: the output cannot be written: {error.strerror}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _close_output() -> None:
+    """Let what is still to be printed go nowhere, so that Python does not fail on it once more as it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def _train_later() -> None:
