@@ -33,7 +33,7 @@ from gatewise.presets import PRESETS
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="processes are forked, so that each is cheap")
 
-COMMANDS = sorted({"train", "data", *(command.name or command.callback.__name__ for command in app.registered_commands)})
+COMMANDS = sorted({"train", "data", *(row.name or row.callback.__name__ for row in app.registered_commands)})
 LINE = re.compile(
     r"step +[\d,]+  loss \d+\.\d{4}  soft +\d+\.\d\d%  hard +\d+\.\d\d%  redrawn +[\d,]+  [\d.]+ ms a step"
     r"  \d+:\d\d:\d\d left"

@@ -286,7 +286,7 @@ NEURONS = {  # the paper's tables, to three digits, some rounded and some cut
     "ecg": 48e3,
     "breast-cancer": 384,
 }
-TABLE_BITS = {"breast-cancer": 90, "adult": 110, "monks-1": 17, "monks-2": 17, "monks-3": 17}
+TABLE_BITS = {"breast-cancer": 51, "adult": 117, "monks-1": 17, "monks-2": 17, "monks-3": 17}
 
 
 def bit_shape(row: Preset) -> tuple[int, ...]:
@@ -323,6 +323,37 @@ def test_every_preset_builds_with_the_paper_s_number_of_neurons(name: str) -> No
     assert network[-1].tau == row.tau
     assert network[-1].classes == DATASETS[row.dataset].classes
     assert logic_layers(network)[-1].weight.shape[1] == 16
+
+
+HYPERPARAMETERS = {  # thresholds, tau and patience, from the paper's tables and the code that produced them
+    "mnist-regular-s": (1, 10, 100),
+    "mnist-regular-m": (1, 45, 1_000),
+    "cifar-regular-s": (3, 33, 100),
+    "cifar-regular-m": (3, 100, 500),
+    "cifar-regular-l": (31, 100, 1_000),
+    "mnist-conv-s": (1, 40, 100),
+    "mnist-conv-m": (1, 63, 100),
+    "cifar-conv-t": (3, 20, 100),
+    "cifar-conv-s": (3, 40, 100),
+    "cifar-conv-m": (7, 63, 100),
+    "cifar-conv-l": (63, 160, 15_000),
+    "tiny-imagenet-m": (7, 20, 100),
+    "tiny-imagenet-l": (63, 40, 500),
+    "ecg": (7, 33, 100),
+}
+
+
+@pytest.mark.parametrize("name", HYPERPARAMETERS)
+def test_the_rows_have_the_paper_s_hyperparameters(name: str) -> None:
+    row = preset(name)
+    assert (row.thresholds, row.tau, row.patience) == HYPERPARAMETERS[name]
+    assert row.eval_every == (2_000 if row.k else 1_000)
+    assert row.init == ("residual" if row.k else "normal")
+    assert (row.wiring, row.restart, row.harden_every, row.gumbel) == ("learned", "normal", 0, 0)
+    if row.k:
+        built_row = built(row)
+        widths = [layer.out_channels for layer in logic_layers(built_row)[:4]]
+        assert widths == [row.k, row.k, 4 * row.k, 4 * row.k]
 
 
 def test_the_rows_are_the_paper_s_schedule() -> None:
