@@ -206,14 +206,14 @@ def test_the_package_under_test_has_its_c_core():
 def test_float64_and_other_devices_run_the_reference():
     assert kernels.choose("auto", torch.device("cpu"), torch.float32) == "native"
     assert kernels.choose("auto", torch.device("cpu"), torch.float64) == "reference"
-    assert kernels.choose("auto", torch.device("cuda"), torch.float32) == "reference"
+    assert kernels.choose("auto", torch.device("cuda"), torch.float64) == "reference"
     assert kernels.choose("reference", torch.device("cpu"), torch.float32) == "reference"
 
 
 def test_a_request_that_cannot_be_met_says_what_there_is():
     with pytest.raises(KernelError, match=r"float32 on the CPU .*, not torch\.float64"):
         kernels.choose("native", torch.device("cpu"), torch.float64)
-    with pytest.raises(KernelError, match="auto, native, reference"), kernels.use("fast"):
+    with pytest.raises(KernelError, match="auto, native, reference, triton"), kernels.use("fast"):
         pass
 
 

@@ -35,7 +35,7 @@ PAPER = Options(protocol="paper")
 
 def rows(samples: Bits) -> list[bytes]:
     """Samples and labels as values that can be compared."""
-    return sorted(x.tobytes() + bytes([y]) for x, y in zip(samples.x.numpy(), samples.y.tolist(), strict=True))
+    return sorted(x.tobytes() + bytes([y]) for x, y in zip(samples.raw().numpy(), samples.y.tolist(), strict=True))
 
 
 def encoded(x: np.ndarray, y: np.ndarray, task: Task) -> list[bytes]:
@@ -60,8 +60,8 @@ def test_the_validation_protocol_parts_the_training_set_and_leaves_the_test_set_
 
 def test_what_is_held_out_is_a_matter_of_the_seed() -> None:
     one, same, other = (prepare(tiny(), Options(seed=seed), None).held_out for seed in (0, 0, 1))
-    assert torch.equal(one.x, same.x)
-    assert not torch.equal(one.x, other.x)
+    assert torch.equal(one.raw(), same.raw())
+    assert not torch.equal(one.raw(), other.raw())
 
 
 def test_the_paper_protocol_trains_on_all_and_picks_on_the_test_set(digits) -> None:
@@ -76,7 +76,7 @@ def test_the_paper_protocol_drops_the_last_partial_batch(tmp_path: Path) -> None
     [line] = metrics(tmp_path / "run")
     test = trained.task.test
     assert len(test) % 64
-    scores = trained.network(test.encode(test.x)).argmax(1) == test.y
+    scores = trained.network(test.encode(test.raw())).argmax(1) == test.y
     measured = scores[: len(test) // 64 * 64].double().mean()
     assert line["measured_on"] == "test"
     assert line["hard"] == float(measured)
@@ -209,7 +209,7 @@ def test_runs_of_the_same_seed_are_equal_and_of_another_are_not(tmp_path: Path) 
 def test_a_checkpoint_holds_nothing_that_depends_on_the_clock_or_the_folder(tmp_path: Path) -> None:
     train(tiny(steps=3), tmp_path / "a")
     header = checkpoint.header(tmp_path / "a" / "last.safetensors")
-    assert set(header) == {"format", "version", "preset", "options", "run"}
+    assert set(header) == {"format", "version", "preset", "options", "run", "data"}
     assert str(tmp_path) not in str(header)
     arrays, _ = read_arrays(tmp_path / "a" / "last.safetensors", checkpoint.FORMAT, checkpoint.VERSION)
     assert {name.split(".")[0] for name in arrays} == {"network", "optimizer", "resampler", "hardener", "loss"}

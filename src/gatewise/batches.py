@@ -6,6 +6,7 @@ Sizes: n samples, B samples a batch, N thresholds, C channels, H rows, W columns
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,27 +17,61 @@ from torch import Tensor
 
 from gatewise import draws
 from gatewise.data.augment import DRAWS, augment
+from gatewise.data.packed import levels_needed
 from gatewise.encode import Encoder, Thermometer
 from gatewise.errors import ConfigError
 
 
+def pack_levels(x: Tensor, bits: int) -> Tensor:
+    """uint8 values [n, …] → bytes [n, ⌈values·bits/8⌉] that keep the highest `bits` of each, the first value first."""
+    if bits == 8:
+        return x.flatten(1)
+    group = 8 // bits
+    levels = torch.nn.functional.pad(x.flatten(1) >> (8 - bits), (0, -math.prod(x.shape[1:]) % group))
+    levels = levels.view(len(x), -1, group)
+    packed = torch.zeros_like(levels[..., 0])
+    for i in range(group):
+        packed |= levels[..., i] << (8 - bits * (i + 1))
+    return packed
+
+
+def unpack_levels(packed: Tensor, bits: int, shape: tuple[int, ...]) -> Tensor:
+    """What `pack_levels` kept, as uint8 [n, *shape] whose lower bits are 0."""
+    if bits == 8:
+        return packed.view(-1, *shape)
+    levels = torch.stack([packed >> (8 - bits * (i + 1)) << (8 - bits) for i in range(8 // bits)], -1)
+    return levels.flatten(1)[:, : math.prod(shape)].reshape(-1, *shape)
+
+
 class Bits:
-    """Raw samples, or bits, as a tensor on a device, and how they become bits there."""
+    """Raw samples, or bits, as a tensor on a device, and how they become bits there.
+
+    On a GPU, bytes are kept at as few bits a value (`level_bits`) as the thresholds can tell apart.
+    """
 
     def __init__(self, x: NDArray[np.generic], y: NDArray[np.int64], encoder: Encoder, device: torch.device) -> None:
         self.thresholds: Tensor | None = None
+        self.level_bits, self.shape = 8, x.shape[1:]
         if x.dtype == np.uint8 and isinstance(encoder, Thermometer) and encoder.thresholds.ndim == 1:
             # A whole number lies above a threshold exactly if it lies above the threshold rounded down.
             levels = np.clip(np.floor(encoder.thresholds), -1, 255).astype(np.int16)
             self.thresholds = torch.from_numpy(levels).to(device)
+            if device.type != "cpu":
+                needed = levels_needed(encoder.thresholds)
+                self.level_bits = next(bits for bits in (1, 2, 4, 8) if 1 << bits >= needed)
         else:
             x = encoder.transform(x).astype(np.uint8)
+            self.shape = x.shape[1:]
         self.bit_shape = encoder.bit_shape
-        self.x = torch.from_numpy(np.ascontiguousarray(x)).to(device)
+        self.data = pack_levels(torch.from_numpy(np.ascontiguousarray(x)), self.level_bits).to(device)
         self.y = torch.from_numpy(y).to(device)
 
     def __len__(self) -> int:
         return len(self.y)
+
+    def raw(self, chosen: Tensor | slice = slice(None)) -> Tensor:
+        """Raw samples [B, …]."""
+        return unpack_levels(self.data[chosen], self.level_bits, self.shape)
 
     def encode(self, x: Tensor) -> Tensor:
         """Raw samples [B, …] → float32 bits [B, *bit_shape], whose samples are innermost in memory."""
@@ -50,35 +85,50 @@ class Bits:
         stop = len(self) - len(self) % size if whole_batches else len(self)
         for start in range(0, stop, size):
             end = min(start + size, stop)
-            yield self.encode(self.x[start:end]), self.y[start:end]
+            yield self.encode(self.raw(slice(start, end))), self.y[start:end]
 
 
 @dataclass
 class Batches:
-    """Shuffled batches without end; each epoch leaves out the samples that do not fill a batch."""
+    """Shuffled batches without end; each epoch leaves out the samples that do not fill a batch.
+
+    Of several processes, `rank` of `ranks`, each takes its part of a batch that is `ranks` times as large.
+    """
 
     samples: Bits
     batch: int
     seed: int
     augmentation: str = "none"
+    rank: int = 0
+    ranks: int = 1
 
     def __post_init__(self) -> None:
-        if not len(self.samples):
+        if len(self.samples) < self.ranks:
             raise ConfigError("there are no training samples: ask for a smaller validation split")
-        self.batch = min(self.batch, len(self.samples))
+        self.batch = min(self.batch, len(self.samples) // self.ranks)
         self._epoch, self._order = -1, torch.empty(0, dtype=torch.int64)
+
+    @property
+    def steps_an_epoch(self) -> int:
+        """How many batches there are before the samples are shuffled anew."""
+        return len(self.samples) // (self.batch * self.ranks)
+
+    def order(self, step: int) -> Tensor:
+        """The order of the samples in the epoch of that step."""
+        epoch = step // self.steps_an_epoch
+        if epoch != self._epoch:
+            device = self.samples.y.device
+            self._order = draws.permutation(self.seed, epoch, draws.PERMUTATION, len(self.samples), device)
+            self._epoch = epoch
+        return self._order
 
     def take(self, step: int) -> tuple[Tensor, Tensor]:
         """The bits and labels of one step."""
-        epoch, position = divmod(step, len(self.samples) // self.batch)
-        device = self.samples.y.device
-        if epoch != self._epoch:
-            self._order = draws.permutation(self.seed, epoch, draws.PERMUTATION, len(self.samples), device)
-            self._epoch = epoch
-        chosen = self._order[position * self.batch :][: self.batch]
-        x, y = self.samples.x[chosen], self.samples.y[chosen]
+        start = (step % self.steps_an_epoch * self.ranks + self.rank) * self.batch
+        chosen = self.order(step)[start : start + self.batch]
+        x, y = self.samples.raw(chosen), self.samples.y[chosen]
         if self.augmentation != "none":
-            index = torch.arange(len(x), device=device)
+            index = torch.arange(len(x), device=y.device) + self.rank * self.batch
             words = draws.philox(self.seed, step, draws.AUGMENTATION, index)
             x = augment(self.augmentation, x, torch.stack(words[:DRAWS], 1))
         return self.samples.encode(x), y

@@ -97,7 +97,7 @@ def check_same(network: nn.Sequential, circuits: list[Circuit], trained: Trained
     generator = torch.Generator().manual_seed(trained.options.seed)
     shape = trained.task.encoder.bit_shape
     noise = torch.randint(2, (RANDOM_SAMPLES, *shape), generator=generator).float()
-    device = trained.task.test.x.device
+    device = trained.task.test.y.device
     batches = [noise[i : i + CHECK_BATCH].to(device) for i in range(0, RANDOM_SAMPLES, CHECK_BATCH)]
     compared = 0
     with kernels.own_threads():

@@ -43,29 +43,49 @@ class Hardener:
         device = self.layers[0].weight.device if self.layers else None
         self.mean = torch.full((), torch.nan, device=device)
         self.count = torch.zeros((), dtype=torch.int64, device=device)
+        self._certain = 0  # steps for which the count cannot be high enough
 
-    @torch.no_grad()
     def step(self) -> LogicLayer | None:
         """The layer that was frozen now, if one was."""
-        layer = next((layer for layer in self.layers if not layer.frozen), None)
-        if layer is None:
-            return None
-        if self.every is None:
-            self._watch(layer)
-        else:
+        self.watch()
+        return self.ask()
+
+    @property
+    def next(self) -> LogicLayer | None:
+        """The layer that is frozen next."""
+        return next((layer for layer in self.layers if not layer.frozen), None)
+
+    @torch.no_grad()
+    def watch(self) -> None:
+        """Count the steps for which the next layer has been stable, on its device and without waiting for it."""
+        if (layer := self.next) is None:
+            return
+        if self.every is not None:
             self.count += 1
-        if int(self.count) < (self.patience if self.every is None else self.every):
+            return
+        h = kernels.entropy(layer.weight).mean()
+        self.mean.copy_(torch.where(self.mean.isnan(), h, self.mean))
+        self.count.copy_(torch.where((self.mean - h).abs() <= self.stability, self.count + 1, 0))
+        self.mean.lerp_(h, 1 - self.momentum)
+
+    def ask(self) -> LogicLayer | None:
+        """Freeze the next layer if it has been stable for long enough; call it after each `watch()`.
+
+        A step counts at most one, so the host need not look again until enough steps have passed.
+        """
+        if (layer := self.next) is None:
+            return None
+        if self._certain > 0:
+            self._certain -= 1
+            return None
+        count, enough = int(self.count), self.patience if self.every is None else self.every
+        if count < enough:
+            self._certain = enough - count - 1
             return None
         layer.freeze()
         self.mean.fill_(torch.nan)
         self.count.zero_()
         return layer
-
-    def _watch(self, layer: LogicLayer) -> None:
-        h = kernels.entropy(layer.weight).mean()
-        self.mean.copy_(torch.where(self.mean.isnan(), h, self.mean))
-        self.count.copy_(torch.where((self.mean - h).abs() <= self.stability, self.count + 1, 0))
-        self.mean.lerp_(h, 1 - self.momentum)
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs; which layers are frozen is in the network's own state."""
@@ -75,6 +95,7 @@ class Hardener:
         """Go on from `state_dict()`."""
         self.mean.copy_(state["mean"])
         self.count.copy_(state["count"])
+        self._certain = 0
 
 
 def add_gumbel_noise(network: nn.Module, temperature: float = 1.0, *, straight_through: bool = False) -> None:

@@ -83,16 +83,24 @@ class LogicLayer(nn.Module):
                     f"{prefix}fanin reads {low} to {high}, but this layer has inputs from 0 to below "
                     f"{list(self.limits)}: it was saved from another network"
                 )
+            self._check_wiring(fanin, prefix)
         if gate is not None and gate.numel() and not 0 <= int(gate.amin()) <= int(gate.amax()) < 16:
             raise WiringError(f"{prefix}gate has ids up to {int(gate.amax())}, but there are 16 gates")
         super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def _check_wiring(self, fanin: Tensor, prefix: str) -> None:
+        """Raise a WiringError if a saved fanin within the limits is none that this layer can have."""
+
+    def activations(self, x: Tensor) -> Tensor:
+        """x in a type that the layer computes in: 16-bit floats stay what they are, all else has the weights' type."""
+        return x if x.dtype in (torch.float16, torch.bfloat16) else x.to(self.weight.dtype)
 
     def mix(self, x: Tensor, weight: Tensor, fanin: Tensor, gate: Tensor) -> Tensor:
         raise AssertionError("a layer says how it mixes")
 
     def hard(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
         fanin, gate = self.choice(weight)
-        return self.mix(x, torch.zeros(len(gate), 1, dtype=x.dtype, device=x.device), fanin, gate)
+        return self.mix(x, torch.zeros(len(gate), 1, dtype=self.weight.dtype, device=x.device), fanin, gate)
 
     def evaluate(self, x: Tensor) -> Tensor:
         """Mix or choose, as the mode asks; x and the result have samples innermost."""
@@ -152,7 +160,7 @@ class LogicDense(LogicLayer):
     def forward(self, x: Tensor) -> Tensor:
         if x.ndim != 2 or x.shape[1] != self.in_features:
             raise WiringError(f"LogicDense expects [batch, {self.in_features}], not {list(x.shape)}")
-        return self.evaluate(x.t().to(self.weight.dtype)).t()
+        return self.evaluate(self.activations(x.t())).t()
 
     def mix(self, x: Tensor, weight: Tensor, fanin: Tensor, gate: Tensor) -> Tensor:
         return kernels.mix_dense(x, weight, fanin, gate)
@@ -214,10 +222,19 @@ class LogicConv2d(LogicLayer):
             raise WiringError(
                 f"an image of {x.shape[2]}×{x.shape[3]} is smaller than the {self.kernel_size}-wide window"
             )
-        return self.evaluate(x.permute(1, 2, 3, 0).to(self.weight.dtype)).permute(3, 0, 1, 2)
+        return self.evaluate(self.activations(x.permute(1, 2, 3, 0))).permute(3, 0, 1, 2)
 
     def mix(self, x: Tensor, weight: Tensor, fanin: Tensor, gate: Tensor) -> Tensor:
-        return kernels.mix_conv(x, weight, fanin, gate, self.kernel_size, self.stride, self.padding)
+        geometry = (self.kernel_size, self.stride, self.padding)
+        return kernels.mix_conv(x, weight, fanin, gate, *geometry, one_channel=self.channels_per_kernel == 1)
+
+    def _check_wiring(self, fanin: Tensor, prefix: str) -> None:
+        groups = self.in_channels // self.channels_per_kernel
+        own = torch.arange(len(fanin), device=fanin.device)[:, None, None] % groups
+        if not torch.equal((fanin[..., 0] // self.channels_per_kernel).long(), own.expand(fanin.shape[:3])):
+            raise WiringError(
+                f"{prefix}fanin reads channels outside its kernels' groups: it was saved from another layer"
+            )
 
     def extra_repr(self) -> str:
         return (
@@ -256,7 +273,9 @@ class GroupSum(nn.Module):
         rows = x.t()
         if missing := -len(rows) % self.classes:
             rows = torch.cat([rows, rows.new_zeros(missing, rows.shape[1])])
-        return rows.reshape(self.classes, len(rows) // self.classes, rows.shape[1]).sum(1).t() / self.tau
+        grouped = rows.reshape(self.classes, len(rows) // self.classes, rows.shape[1])
+        wide = rows.dtype if rows.dtype == torch.float64 else torch.float32  # 16 bits cannot count far
+        return grouped.sum(1, dtype=wide).t() / self.tau
 
     def extra_repr(self) -> str:
         return f"{self.classes}, tau={self.tau}"

@@ -15,6 +15,7 @@ from gatewise.layers import GroupSum, LogicConv2d, LogicDense
 
 ALWAYS = 1_000_000_000
 """Steps of resampling where it goes on to the end."""
+PRECISIONS = ("float32", "float16", "bfloat16")
 INITS, WIRINGS, RESTARTS = ("normal", "residual"), ("learned", "fixed"), ("normal", "uniform")
 
 CONV_STRIDES = (2, 1, 2, 1)
@@ -65,7 +66,14 @@ class Options:
         default="validation",
     )
     validation: float = flag("share of the training set that is held out to pick the checkpoint", default=0.1)
-    device: str = flag("cpu, or cuda", default="cpu")
+    device: str = flag("auto (a GPU where there is one), cpu, cuda, or cuda:1 and so on", default="auto")
+    precision: str = flag(
+        "values and their gradients on a GPU: float32, float16 or bfloat16; weights and sums are float32 always",
+        default="float32",
+    )
+    deterministic: bool = flag(
+        "on a GPU, sum gradients in fixed point, so that runs of one seed agree bit for bit (slower)", default=False
+    )
 
 
 def _regular(

@@ -49,12 +49,12 @@ def say(line: str) -> None:
 class Progress:
     """Shows how far a run is; on a terminal the bar moves, and evaluations are printed above it."""
 
-    def __init__(self, name: str, total: int, start: int = 0) -> None:
-        self.console = Console(stderr=True)
+    def __init__(self, name: str, total: int, start: int = 0, *, quiet: bool = False) -> None:
+        self.console = Console(stderr=True, quiet=quiet)
         self.total, self.start, self.started = total, start, time.monotonic()
         columns = (TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self.bar = Bar(*columns, TextColumn("left"), TimeRemainingColumn(), console=self.console)
-        self.live = self.console.is_terminal
+        self.live, self.quiet = self.console.is_terminal and not quiet, quiet
         self.task = self.bar.add_task(name, total=total, completed=start)
         self.name, self.said = name, time.monotonic()
 
@@ -94,7 +94,7 @@ class Progress:
         self.said = time.monotonic()
         if self.live:
             self.console.print(line, highlight=False)
-        else:
+        elif not self.quiet:
             say(line)
 
     def _left(self, step: int) -> str:

@@ -5,19 +5,22 @@
     best.safetensors   the network with the best hard accuracy so far
 
 Every random number comes from (seed, step), so a resumed run on a CPU equals one that was never stopped, bit for bit,
-given the same number of threads.
+given the same number of threads. On a GPU the step of the loop is captured once and replayed: see captured.py. Started
+by torchrun, several processes share each batch: see parallel.py.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import hashlib
 import json
 import math
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +30,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from gatewise import checkpoint, draws, kernels
+from gatewise import captured, checkpoint, draws, kernels, parallel
 from gatewise.batches import Batches, Bits
 from gatewise.data import DATASETS, check_levels, load_dataset
 from gatewise.encode import Encoder, TableEncoder, Thermometer
@@ -35,13 +38,16 @@ from gatewise.errors import ConfigError, FileError
 from gatewise.files import lock_folder, remove_parts, write_atomically
 from gatewise.harden import Hardener, add_gumbel_noise
 from gatewise.layers import LogicConv2d, logic_layers, relaxed
-from gatewise.presets import Options, Preset, build_network, check
+from gatewise.parallel import Place
+from gatewise.presets import PRECISIONS, Options, Preset, build_network, check
 from gatewise.progress import Progress, loading, say
 from gatewise.resample import Resampler
 
 PROTOCOLS = ("validation", "paper")
 SAVE_SECONDS = 60.0
-EVALUATION_BATCH = 256
+EVALUATION_BATCH = {"cpu": 256, "cuda": 2_048}
+STOP_EVERY = 16
+"""Steps after which processes ask each other whether to stop."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,16 @@ class Task:
     test: Bits
     raw_test: NDArray[Any]
     """The test samples as they came, for the saved model."""
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Of the labels, in their order, and of the encoder, which a table's training part decides."""
+        digest = hashlib.sha256()
+        for array in (self.train.samples.y.cpu().numpy(), self.held_out.y.cpu().numpy()):
+            digest.update(array.tobytes())
+        for name, array in sorted(self.encoder.arrays().items()):
+            digest.update(name.encode() + np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
 
 
 @dataclass
@@ -78,11 +94,13 @@ class Trained:
     preset: Preset
     options: Options
     run: Run
+    place: Place
 
 
-def prepare(preset: Preset, options: Options, data: Path | None) -> Task:
+def prepare(preset: Preset, options: Options, data: Path | None, place: Place | None = None) -> Task:
     """Load the preset's dataset, fit its encoder on the training part and split off what picks the checkpoint."""
-    row, device = DATASETS[preset.dataset], torch.device(options.device)
+    row, place = DATASETS[preset.dataset], place or parallel.join(options.device)
+    device = place.device
     with loading(preset.dataset) as progress:
         splits = load_dataset(preset.dataset, data, progress=progress)
     n = len(splits.train_y)
@@ -102,7 +120,8 @@ def prepare(preset: Preset, options: Options, data: Path | None) -> Task:
     held_out = Bits(splits.train_x[held], splits.train_y[held], encoder, device) if len(held) else test
     if not len(held) and options.protocol == "validation":
         raise ConfigError(f"validation={options.validation} holds out none of {n} samples: ask for a larger share")
-    train = Batches(Bits(train_x, train_y, encoder, device), preset.batch, options.seed, row.augmentation)
+    samples = Bits(train_x, train_y, encoder, device)
+    train = Batches(samples, preset.batch, options.seed, row.augmentation, place.rank, place.ranks)
     if options.protocol == "paper" and train.batch > len(test):
         raise ConfigError(
             f"protocol=paper measures on whole batches, but batch={train.batch} is more than the {len(test)} test "
@@ -127,81 +146,121 @@ def train(
     """
     options = options or Options()
     _check(preset, options)
+    place = parallel.join(options.device)
     with contextlib.ExitStack() as stack:
-        if (lock := _claim(out, resume)) is not None:
+        if place.leads and (lock := _claim(out, resume)) is not None:
             stack.callback(os.close, lock)
-        return _train(preset, out, options, prepare(preset, options, data), resume)
+        return _train(preset, out, options, prepare(preset, options, data, place), place, resume)
 
 
-def _train(preset: Preset, out: Path, options: Options, task: Task, resume: bool) -> Trained:
+def _train(preset: Preset, out: Path, options: Options, task: Task, place: Place, resume: bool) -> Trained:
     torch.manual_seed(options.seed)
-    network = build_network(preset, task.encoder.bit_shape, task.classes).to(options.device)
+    network = build_network(preset, task.encoder.bit_shape, task.classes).to(place.device)
     if preset.gumbel:
         add_gumbel_noise(network, preset.gumbel)
     weights = [layer.weight for layer in logic_layers(network)]
     optimizer = torch.optim.Adam(weights, lr=preset.rate, fused=True)
     resampler = Resampler(network, optimizer, patience=preset.patience, restart=preset.restart, seed=options.seed)
     hardener = Hardener(network, patience=preset.harden_patience, every=preset.harden_every or None)
-    run, loss_sum = Run(), torch.zeros((), device=options.device)
+    run, loss_sum = Run(), torch.zeros((), device=place.device)
     _start_optimizer(optimizer)
     if resume:
-        run = _restore(out, preset, options, network, optimizer, resampler, hardener, loss_sum)
-    _trim_metrics(out / "metrics.jsonl", run.step)
+        run = _restore(out, preset, options, task, network, optimizer, resampler, hardener, loss_sum)
+    parts = (network, task.train, preset, options, optimizer, resampler, hardener, loss_sum)
+    learn: Callable[[int], None] = functools.partial(_learn, *parts)
+    reason = captured.why_not(network, task.train, preset)
+    if reason is not None and (options.precision != "float32" or options.deterministic):
+        raise ConfigError(f"precision and deterministic are for steps that are captured on a GPU, but {reason}")
+    if reason is None:
+        learn = captured.CapturedStep(*parts)
 
     def save() -> None:
         _check_finite(loss_sum, run.step)
+        if not place.leads:
+            return
         state = _state(network, optimizer, resampler, hardener, loss_sum)
-        checkpoint.save(out / "last.safetensors", state, _header(preset, options, run))
+        checkpoint.save(out / "last.safetensors", state, _header(preset, options, run, task))
 
+    if place.leads:
+        _trim_metrics(out / "metrics.jsonl", run.step)
     if not resume:
         save()
     stop = StopRequest()
-    with kernels.own_threads(), Progress(preset.name, preset.steps, run.step) as progress, stop.listening():
-        progress.begin(_schedule(preset, network, task))
+    bar = Progress(preset.name, preset.steps, run.step, quiet=not place.leads)
+    with kernels.own_threads(), bar as progress, stop.listening():
+        progress.begin(f"{_schedule(preset, network, task)}; on {_machinery(options, place, reason)}")
         network.train()
         last_save = interval_start = time.monotonic()
         interval_first = run.step
         while run.step < preset.steps:
-            x, y = task.train.take(run.step)
-            if preset.gumbel:
-                torch.manual_seed(_noise_seed(options.seed, run.step))
-            loss = nn.functional.cross_entropy(network(x), y)
-            optimizer.zero_grad(set_to_none=True)
-            if loss.requires_grad:  # not once every layer is frozen
-                loss.backward()  # type: ignore[no-untyped-call]
-                nn.utils.clip_grad_norm_(weights, preset.clip)
-                optimizer.step()
-            if run.step < preset.resample_steps:
-                resampler.step()
-            else:
-                hardener.step()
+            learn(run.step)
             run.step += 1
-            loss_sum += loss.detach()
             progress.advance(run.step)
 
             if run.step % preset.eval_every == 0 or run.step == preset.steps:
                 milliseconds = 1e3 * (time.monotonic() - interval_start) / (run.step - interval_first)
                 _check_finite(loss_sum, run.step)
-                metrics = _metrics(network, task, options, resampler, run, loss_sum)
+                metrics = _metrics(network, task, options, resampler, run, parallel.mean_of(loss_sum, place))
+                loss_sum.zero_()
                 metrics["step_ms"] = round(milliseconds, 3)
                 if metrics["hard"] >= run.best_accuracy:  # of equals, the one that has learned for longer
                     run.best_accuracy, run.best_step = metrics["hard"], run.step
                     best = {"network": dict(network.state_dict())}
-                    checkpoint.save(out / "best.safetensors", best, _header(preset, options, run))
-                _append(out / "metrics.jsonl", metrics)
+                    if place.leads:
+                        checkpoint.save(out / "best.safetensors", best, _header(preset, options, run, task))
+                if place.leads:
+                    _append(out / "metrics.jsonl", metrics)
                 progress.report(metrics)
                 save()
                 network.train()
                 last_save = interval_start = time.monotonic()
                 interval_first = run.step
-            elif stop.asked or time.monotonic() - last_save > SAVE_SECONDS:
+            elif time.monotonic() - last_save > SAVE_SECONDS:
                 save()
                 last_save = time.monotonic()
-            if stop.asked and run.step < preset.steps:
+            if place.ranks > 1 and run.step % STOP_EVERY:
+                continue
+            if parallel.any_of(stop.asked, place) and run.step < preset.steps:
+                save()
                 raise Interrupted(f"stopped at step {run.step:,} of {preset.steps:,}; --resume goes on from there")
-    best = checkpoint.load(out / "best.safetensors", {"network": dict(network.state_dict())})
-    network.load_state_dict(best["network"])
-    return Trained(network.eval(), task, preset, options, run)
+    if place.leads:
+        best = checkpoint.load(out / "best.safetensors", {"network": dict(network.state_dict())})
+        network.load_state_dict(best["network"])
+    return Trained(network.eval(), task, preset, options, run, place)
+
+
+def _learn(
+    network: nn.Sequential, train: Batches, preset: Preset, options: Options, optimizer: torch.optim.Optimizer,
+    resampler: Resampler, hardener: Hardener, loss_sum: Tensor, step: int,
+) -> None:  # fmt: skip
+    """One step: learn from a batch, redraw neurons or freeze a layer."""
+    x, y = train.take(step)
+    if preset.gumbel:
+        torch.manual_seed(_noise_seed(options.seed, step))
+    loss = nn.functional.cross_entropy(network(x), y)
+    optimizer.zero_grad(set_to_none=True)
+    if loss.requires_grad:  # not once every layer is frozen
+        loss.backward()  # type: ignore[no-untyped-call]
+        weights = [layer.weight for layer in logic_layers(network)]
+        parallel.average((weight.grad for weight in weights), train.ranks)
+        nn.utils.clip_grad_norm_(weights, preset.clip)
+        optimizer.step()
+    if step < preset.resample_steps:
+        resampler.step()
+    else:
+        hardener.step()
+    loss_sum += loss.detach()
+
+
+def _machinery(options: Options, place: Place, reason: str | None) -> str:
+    """Where the steps run, and how."""
+    where = "the CPU"
+    if place.device.type == "cuda":
+        where = torch.cuda.get_device_name(place.device)
+        where += (
+            f", {options.precision}, each step a replayed graph" if reason is None else f", without a graph: {reason}"
+        )
+    return f"{where}; {place.ranks} processes" if place.ranks > 1 else where
 
 
 def _schedule(preset: Preset, network: nn.Sequential, task: Task) -> str:
@@ -253,7 +312,8 @@ def accuracy(network: nn.Module, samples: Bits, *, hard: bool, whole_batches: in
     network.eval()
     right = total = 0
     with contextlib.nullcontext() if hard else relaxed(network):
-        for x, y in samples.in_order(whole_batches or EVALUATION_BATCH, whole_batches=bool(whole_batches)):
+        size = whole_batches or EVALUATION_BATCH.get(samples.y.device.type, 256)
+        for x, y in samples.in_order(size, whole_batches=bool(whole_batches)):
             right += int((network(x).argmax(1) == y).sum())
             total += len(y)
     return right / max(total, 1)
@@ -262,7 +322,7 @@ def accuracy(network: nn.Module, samples: Bits, *, hard: bool, whole_batches: in
 def _metrics(
     network: nn.Sequential, task: Task, options: Options, resampler: Resampler, run: Run, loss_sum: Tensor
 ) -> dict[str, Any]:
-    """A line of metrics.jsonl; empties `loss_sum`, which has gathered since the last one."""
+    """A line of metrics.jsonl; `loss_sum` has gathered since the last one."""
     dropped = task.train.batch if options.protocol == "paper" else 0
     top = [torch.softmax(layer.weight.detach(), 1).amax(1) for layer in logic_layers(network)]
     metrics = {
@@ -278,7 +338,6 @@ def _metrics(
         "redrawn_share": sum(map(int, resampler.redrawn)) / sum(map(len, top)),
         "frozen": [layer.frozen for layer in logic_layers(network)],
     }
-    loss_sum.zero_()
     run.evaluated = run.step
     return metrics
 
@@ -299,11 +358,8 @@ def _check(preset: Preset, options: Options) -> None:
         raise ConfigError(f"validation is a share between 0 and 1, not {options.validation}")
     if not 0 <= options.seed < 2**63:
         raise ConfigError(f"seed is a whole number from 0 to 2**63 - 1, not {options.seed}")
-    try:
-        float(torch.zeros(1, device=options.device))
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"device {options.device!r} cannot be used: {reason}") from error
+    if options.precision not in PRECISIONS:
+        raise ConfigError(f"precision is one of {', '.join(PRECISIONS)}, not {options.precision!r}")
 
 
 def holds_run(out: Path) -> bool:
@@ -356,16 +412,17 @@ def _state(
     }
 
 
-def _header(preset: Preset, options: Options, run: Run) -> dict[str, Any]:
+def _header(preset: Preset, options: Options, run: Run, task: Task) -> dict[str, Any]:
     return {
         "preset": dataclasses.asdict(preset),
         "options": dataclasses.asdict(options),
         "run": dataclasses.asdict(run),
+        "data": task.fingerprint,
     }
 
 
 def _restore(
-    out: Path, preset: Preset, options: Options, network: nn.Module, optimizer: torch.optim.Optimizer,
+    out: Path, preset: Preset, options: Options, task: Task, network: nn.Module, optimizer: torch.optim.Optimizer,
     resampler: Resampler, hardener: Hardener, loss_sum: Tensor,
 ) -> Run:  # fmt: skip
     """Fill everything from last.safetensors; a run may be given more steps, but no other field may differ."""
@@ -373,6 +430,8 @@ def _restore(
     header = checkpoint.header(path)
     for name, now, then in _differences(header, preset, options):
         raise ConfigError(f"{path} was made with {name}={then!r}, not {now!r}: resume with the same settings")
+    if header.get("data") != task.fingerprint:
+        raise FileError(f"{path} was made with other data: give the run the data that it began with")
     saved = checkpoint.load(path, _state(network, optimizer, resampler, hardener, loss_sum))
     network.load_state_dict(saved["network"])
     checkpoint.load_optimizer_state(optimizer, saved["optimizer"])

@@ -20,6 +20,8 @@ DRAWS = 4
 """How many random numbers an image gets, whether or not its augmentation uses them all."""
 
 DEGREES = 15.0
+RADIANS = math.radians(DEGREES) / (1 << 31)
+"""The largest angle, divided by what is drawn for it at most."""
 ONE = 1 << 30
 """The number 1 in the fixed-point arithmetic of the rotation."""
 
@@ -88,7 +90,7 @@ def augment(name: str, x: Tensor, draws: Tensor) -> Tensor:
 
 def _sin_cos(draw: Tensor) -> tuple[Tensor, Tensor]:
     """Sine and cosine of the angle, as whole multiples of 1 / ONE."""
-    angle = (draw - (1 << 31)).double() * (math.radians(DEGREES) / (1 << 31))
+    angle = (draw - (1 << 31)).double() * RADIANS
     square = angle * angle
     sin, cos = angle * _polynomial(square, SIN_TERMS), _polynomial(square, COS_TERMS)
     return torch.floor(sin * ONE + 0.5).long(), torch.floor(cos * ONE + 0.5).long()

@@ -187,8 +187,9 @@ def mix_dense(x: Tensor, weight: Tensor, fanin: Tensor, gate: Tensor) -> Tensor:
 
 
 def mix_conv(
-    x: Tensor, weight: Tensor, fanin: Tensor, gate: Tensor, kernel_size: int, stride: int, padding: int
-) -> Tensor:
+    x: Tensor, weight: Tensor, fanin: Tensor, gate: Tensor, kernel_size: int, stride: int, padding: int,
+    one_channel: bool = False,
+) -> Tensor:  # fmt: skip
     """x [C, H, W, B], weight [N, K], fanin int32 [N, K, 2, 3], gate uint8 [N, K] → y [N, OH, OW, B]."""
     y: Tensor = _mix(x, weight, fanin, gate, kernel_size, stride, padding)[0]
     return y

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import functools
 import math
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +16,11 @@ from torch import Tensor
 
 from gatewise import draws, gates
 from gatewise.wiring import Source
+
+
+def interpreted() -> bool:
+    """Whether Triton's kernels run in its interpreter, on the CPU; for tests."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 @functools.cache
@@ -27,7 +34,7 @@ def _mix(a: Tensor, b: Tensor, weight: Tensor, gate: Tensor) -> Tensor:
     shape = (*weight.shape, *(1,) * (a.ndim - 2))
     c0, ca, cb, cab = (c.reshape(shape) for c in coefficients.unbind(-1))
     p = torch.softmax(weight, 1).reshape(shape)
-    return (p * (c0 + ca * a + cb * b + cab * a * b)).sum(1)
+    return (p * (c0 + ca * a + cb * b + cab * a * b)).sum(1).to(a.dtype)
 
 
 def mix_dense(x: Tensor, weight: Tensor, fanin: Tensor, gate: Tensor) -> Tensor:
@@ -42,9 +49,19 @@ def conv_output_size(size: int, kernel_size: int, stride: int, padding: int) -> 
 
 
 def mix_conv(
-    x: Tensor, weight: Tensor, fanin: Tensor, gate: Tensor, kernel_size: int, stride: int, padding: int
-) -> Tensor:
-    """x [C, H, W, B], weight [N, K], fanin [N, K, 2, 3], gate [N, K] → y [N, OH, OW, B]."""
+    x: Tensor, weight: Tensor, fanin: Tensor, gate: Tensor, kernel_size: int, stride: int, padding: int,
+    one_channel: bool = False,
+) -> Tensor:  # fmt: skip
+    """x [C, H, W, B], weight [N, K], fanin [N, K, 2, 3], gate [N, K] → y [N, OH, OW, B].
+
+    `one_channel` promises that kernel n reads channel n mod C alone; nothing here depends on it.
+    """
+    read = _windows(x, fanin, kernel_size, stride, padding)
+    return _mix(read(0), read(1), weight, gate)
+
+
+def _windows(x: Tensor, fanin: Tensor, kernel_size: int, stride: int, padding: int) -> Callable[[int], Tensor]:
+    """What candidates read on one side at every position, [N, K, OH, OW, B]."""
     height, width = (conv_output_size(s, kernel_size, stride, padding) for s in x.shape[1:3])
     padded = torch.nn.functional.pad(x, (0, 0, padding, padding, padding, padding))
     rows = stride * torch.arange(height, device=x.device)[:, None]
@@ -52,9 +69,45 @@ def mix_conv(
 
     def read(side: int) -> Tensor:
         channel, row, column = (fanin[:, :, side, i, None, None].long() for i in range(3))
-        return padded[channel, row + rows, column + columns]  # [N, K, OH, OW, B]
+        return padded[channel, row + rows, column + columns]
 
-    return _mix(read(0), read(1), weight, gate)
+    return read
+
+
+WORD = 32
+"""Samples a word of packed bits, the first in the lowest bit."""
+
+
+def pack(x: Tensor) -> Tensor:
+    """int32 words [..., ⌈B/32⌉] of x [..., B], in which what is not 0 is 1."""
+    bits = torch.nn.functional.pad((x != 0).long(), (0, -x.shape[-1] % WORD))
+    places = torch.arange(WORD, device=x.device)
+    words: Tensor = (bits.view(*bits.shape[:-1], -1, WORD) << places).sum(-1)
+    return (words - ((words >> 31) << 32)).int()  # the highest bit is the sign's
+
+
+def unpack(words: Tensor, batch: int, dtype: torch.dtype) -> Tensor:
+    """The bits [..., B] in words [..., ⌈B/32⌉], as 0 and 1."""
+    bits = words[..., None] >> torch.arange(WORD, device=words.device, dtype=torch.int32) & 1
+    return bits.flatten(-2)[..., :batch].to(dtype)
+
+
+def hard_dense(words: Tensor, fanin: Tensor, gate: Tensor) -> Tensor:
+    """One candidate a neuron on packed bits: words [D, M], fanin [N, 1, 2], gate [N, 1] → [N, M]."""
+    a, b = (words[fanin[:, 0, side].long()] for side in (0, 1))
+    return _gate_words(a, b, gate)
+
+
+def hard_conv(words: Tensor, fanin: Tensor, gate: Tensor, kernel_size: int, stride: int, padding: int) -> Tensor:
+    """words [C, H, W, M], fanin [N, 1, 2, 3], gate [N, 1] → [N, OH, OW, M]."""
+    read = _windows(words, fanin, kernel_size, stride, padding)
+    return _gate_words(read(0)[:, 0], read(1)[:, 0], gate)
+
+
+def _gate_words(a: Tensor, b: Tensor, gate: Tensor) -> Tensor:
+    g = gate.int().view(-1, *(1,) * (a.ndim - 1))
+    f00, f01, f10, f11 = (-(g >> shift & 1) for shift in (3, 2, 1, 0))
+    return a & (b & f11 | ~b & f10) | ~a & (b & f01 | ~b & f00)
 
 
 @dataclass(frozen=True)
@@ -68,6 +121,17 @@ class ResampleRule:
     dispersed: float = 0.4
     reset: float = 0.9
     restart: str = "normal"
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam's numbers, and the norm that the gradient of all layers together is clipped to."""
+
+    rate: float
+    clip: float
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
 
 
 def entropy(weight: Tensor) -> Tensor:
@@ -122,6 +186,43 @@ def resample_rows(
     fresh = normal(words[0], words[3]) if rule.restart == "normal" else torch.zeros_like(kept)
     weight.copy_(torch.where(dominated[:, None], kept, torch.where(dispersed[:, None], fresh, weight)))
     return (dominated + 2 * dispersed).to(torch.uint8)
+
+
+def update_rows(
+    adam: Adam,
+    rule: ResampleRule | None,
+    source: Source | None,
+    seed: Tensor,
+    step: Tensor,
+    stream: int,
+    norm: Tensor,
+    weight: Tensor,
+    grad: Tensor,
+    exp_avg: Tensor,
+    exp_avg_sq: Tensor,
+    fanin: Tensor,
+    gate: Tensor,
+    mean: Tensor,
+    count: Tensor,
+    redrawn: Tensor,
+) -> None:
+    """What follows a backward pass on one layer, in place: clip, a step of Adam, and, with a rule, of Algorithm 1.
+
+    `norm` is that of the gradient of all layers; `step` (int64, from 0) counts Adam's steps too; moments of redrawn
+    neurons are zeroed and `redrawn` (int64) counts them.
+    """
+    g = grad * (adam.clip / (norm + 1e-6)).clamp(max=1.0)
+    correction1, correction2 = (1 - beta ** (step.double() + 1) for beta in (adam.beta1, adam.beta2))
+    exp_avg.lerp_(g, 1 - adam.beta1)
+    exp_avg_sq.mul_(adam.beta2).addcmul_(g, g, value=1 - adam.beta2)
+    denominator = (exp_avg_sq.sqrt() / correction2.sqrt()).add(adam.eps)
+    weight.copy_(weight - adam.rate / correction1 * (exp_avg / denominator))
+    if rule is None or source is None or weight.shape[1] < 2:
+        return
+    changed = resample_rows(rule, source, int(seed), step, stream, weight, fanin, gate, mean, count)
+    redrawn += changed.count_nonzero()
+    for moment in (exp_avg, exp_avg_sq):
+        moment.masked_fill_(changed[:, None] > 0, 0)
 
 
 def normal(first: Tensor, second: Tensor) -> Tensor:

@@ -1,0 +1,215 @@
+"""A training step on a GPU that is captured once as a CUDA graph and replayed: nothing in it waits for the host.
+
+The batch is chosen, augmented and turned into bits on the device; frozen layers in front run on packed words; values
+and gradients have the type `precision` asks for, sums and weights float32; what follows the backward pass is one kernel
+a layer. A new graph is captured when what a step does changes: when resampling ends, and when a layer is frozen.
+
+Sizes: B samples, N neurons, C channels, H rows, W columns.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed
+from torch import Tensor, nn
+
+from gatewise import draws, kernels
+from gatewise.batches import Batches
+from gatewise.harden import Hardener
+from gatewise.kernels import Adam
+from gatewise.layers import GroupSum, LogicConv2d, LogicLayer
+from gatewise.presets import Options, Preset
+from gatewise.resample import Resampler
+
+if TYPE_CHECKING:
+    from gatewise.kernels.triton_gpu import Layer
+
+
+def why_not(network: nn.Sequential, train: Batches, preset: Preset) -> str | None:
+    """One clause that says why this run's steps cannot be captured, if they cannot."""
+    *body, last = network
+    if train.samples.y.device.type != "cuda" and not kernels.interpreted():
+        return "they run on the CPU"
+    if reason := kernels.why_no_triton():
+        return reason
+    if preset.gumbel:
+        return "Gumbel noise is drawn by torch"
+    if train.samples.thresholds is None or len(train.samples.shape) != 3:
+        return "its samples are no images of bytes"
+    if not isinstance(last, GroupSum) or not all(isinstance(m, LogicLayer | nn.Flatten) for m in body):
+        return "its network is no chain of logic layers before a group sum"
+    return None
+
+
+class CapturedStep:
+    """Call it once a step; it does what the loop in train.py does in a step, on the GPU of one or several processes."""
+
+    def __init__(
+        self, network: nn.Sequential, train: Batches, preset: Preset, options: Options,
+        optimizer: torch.optim.Optimizer, resampler: Resampler, hardener: Hardener, loss_sum: Tensor,
+    ) -> None:  # fmt: skip
+        self.train, self.preset, self.options = train, preset, options
+        self.optimizer, self.resampler, self.hardener, self.loss_sum = optimizer, resampler, hardener, loss_sum
+        *body, head = network
+        assert isinstance(head, GroupSum)
+        self.head, self.layers = head, [m for m in body if isinstance(m, LogicLayer)]
+        self.dtype: torch.dtype = getattr(torch, options.precision)
+        device = loss_sum.device
+        self.unit = 1 / (train.batch * train.ranks * head.tau)
+        self.step = torch.zeros((), dtype=torch.int64, device=device)
+        self.seed = torch.tensor(options.seed, device=device)
+        self.order = torch.zeros(len(train.samples), dtype=torch.int64, device=device)
+        self.gradients = torch.zeros(sum(layer.weight.numel() for layer in self.layers), device=device)
+        self.epoch, self.expected = -1, -1
+        self.phase: tuple[bool, ...] | None = None
+        self.choices: list[tuple[Tensor, Tensor]] = []
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self, step: int) -> None:
+        """Learn from the batch of that step, redraw neurons or freeze a layer."""
+        self._be_at(step)
+        resampling = step < self.preset.resample_steps
+        phase = (resampling, *(layer.frozen for layer in self.layers))
+        if phase != self.phase:
+            self._begin(phase)
+            self._learn(resampling)  # compiles what it needs, which must not happen while a graph is captured
+        elif not self.loss_sum.is_cuda:
+            self._learn(resampling)
+        else:
+            if self.graph is None:
+                self.graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(self.graph):
+                    self._learn(resampling)
+            self.graph.replay()
+        self.expected = step + 1
+        if resampling:
+            self.resampler.steps += 1
+        else:
+            self.hardener.ask()
+
+    def _be_at(self, step: int) -> None:
+        """The device counts steps by itself; the host says where a run begins, and shuffles for each epoch."""
+        if step != self.expected:
+            self.step.fill_(step)
+        if (epoch := step // self.train.steps_an_epoch) != self.epoch:
+            self.order.copy_(self.train.order(step))
+            self.epoch = epoch
+
+    def _begin(self, phase: tuple[bool, ...]) -> None:
+        self.phase, self.graph = phase, None
+        self.choices = [layer.choice() for layer in self.layers[: self.first]]
+        self.gradients.zero_()
+
+    @property
+    def first(self) -> int:
+        """The first layer that learns; those before it are frozen."""
+        return next((i for i, layer in enumerate(self.layers) if not layer.frozen), len(self.layers))
+
+    @torch.no_grad()
+    def _learn(self, resampling: bool) -> None:
+        x, labels = self._batch()
+        x = self._through_frozen(x)
+        learning: list[Layer] = []
+        inputs: list[Tensor] = []
+        forms: list[Tensor] = []
+        for layer in self.layers[self.first :]:
+            x = x if isinstance(layer, LogicConv2d) else x.reshape(-1, x.shape[-1])
+            described, rows = describe(layer, x), len(layer.weight)
+            y = described.output(x, -rows % self.head.classes if layer is self.layers[-1] else 0)
+            learning.append(described)
+            inputs.append(x)
+            forms.append(described.forward(x, y[:rows]))
+            x = y
+        dy, shared = self._loss(x, labels)
+        for i in reversed(range(len(learning))):
+            if shared > 1 and learning[i].by_window:
+                dy, shared = dy.repeat_interleave(shared, 0), 1
+            dx = learning[i].backward(
+                dy, inputs[i], forms[i], self._gradient(self.first + i), want_dx=i > 0, dtype=self.dtype,
+                deterministic=self.options.deterministic, shared=shared, unit=self.unit,
+            )  # fmt: skip
+            if dx is not None:
+                dy, shared = dx, 1
+        self._update(resampling)
+        self.step += 1
+
+    def _batch(self) -> tuple[Tensor, Tensor]:
+        """Bits [C, H, W, B] and labels."""
+        from gatewise.kernels.triton_batch import encode_batch
+
+        samples, train = self.train.samples, self.train
+        assert samples.thresholds is not None
+        x = torch.empty(*samples.bit_shape, train.batch, dtype=self.dtype, device=self.step.device)
+        y = torch.empty(train.batch, dtype=torch.int64, device=self.step.device)
+        channels, height, width = samples.shape
+        encode_batch(
+            samples.data, samples.y, (channels, height, width), samples.level_bits, samples.thresholds,
+            train.augmentation, self.order, train.steps_an_epoch, self.seed, self.step, x, y,
+            rank=train.rank, ranks=train.ranks,
+        )  # fmt: skip
+        return x, y
+
+    def _through_frozen(self, x: Tensor) -> Tensor:
+        """Frozen layers, on packed bits."""
+        from gatewise.kernels import triton_gpu as gpu
+
+        if not self.first:
+            return x
+        words, batch = gpu.pack(x), x.shape[-1]
+        for layer, (fanin, gate) in zip(self.layers, self.choices, strict=False):
+            words = words if isinstance(layer, LogicConv2d) else words.reshape(-1, words.shape[-1])
+            described = describe(layer, words)
+            y = described.output(words)
+            gpu.hard_words(words, fanin, gate, described.geometry, y)
+            words = y
+        return gpu.unpack(words, batch, self.dtype)
+
+    def _loss(self, y: Tensor, labels: Tensor) -> tuple[Tensor, int]:
+        """Add the loss to `loss_sum`; → its gradient for what a class counts, over `unit`, and how many share it."""
+        classes = self.head.classes
+        rows = y.reshape(classes, -1, y.shape[-1])
+        share = torch.log_softmax(rows.sum(1, dtype=torch.float32) / self.head.tau, 0)  # [classes, B]
+        right = labels == torch.arange(classes, device=y.device)[:, None]
+        self.loss_sum -= share.masked_fill(~right, 0).sum() / len(labels)
+        return (share.exp() - right.float()).to(self.dtype), rows.shape[1]
+
+    def _gradient(self, i: int) -> Tensor:
+        """The part of `gradients` that is layer i's."""
+        weight = self.layers[i].weight
+        before = sum(layer.weight.numel() for layer in self.layers[:i])
+        return self.gradients[before : before + weight.numel()].view_as(weight)
+
+    def _update(self, resampling: bool) -> None:
+        from gatewise.kernels.triton_gpu import update_rows
+
+        if self.train.ranks > 1:
+            torch.distributed.all_reduce(self.gradients)
+        norm = torch.linalg.vector_norm(self.gradients)
+        resampler, adam = self.resampler, Adam(self.preset.rate, self.preset.clip)
+        rule = resampler.rule if resampling else None
+        steps = []
+        for i in range(self.first, len(self.layers)):
+            layer = self.layers[i]
+            moments = self.optimizer.state[layer.weight]
+            steps.append(moments["step"])
+            update_rows(
+                adam, rule, layer.source, self.seed, self.step, draws.LAYERS + i, norm, layer.weight.detach(),
+                self._gradient(i), moments["exp_avg"], moments["exp_avg_sq"], layer.fanin, layer.gate,
+                resampler.mean[i], resampler.count[i], resampler.redrawn[i],
+            )  # fmt: skip
+        torch._foreach_add_(steps, 1)
+        if not resampling:
+            self.hardener.watch()
+
+
+def describe(layer: LogicLayer, x: Tensor) -> Layer:
+    """A layer as the kernels see it, over inputs x."""
+    from gatewise.kernels.triton_gpu import Geometry, Layer
+
+    arrays = (layer.weight.detach(), layer.fanin, layer.gate)
+    if isinstance(layer, LogicConv2d):
+        geometry = Geometry(x.shape[1], x.shape[2], layer.kernel_size, layer.stride, layer.padding)
+        return Layer(*arrays, geometry, layer.channels_per_kernel == 1)
+    return Layer(*arrays, Geometry(), False)

@@ -1,0 +1,163 @@
+"""The kernels on a GPU, in Triton: the functions of reference.py, and what a training step asks for besides.
+
+`mix_dense` and `mix_conv` are differentiable like the reference's. A `Layer` is the same work without autograd, for a
+step that is captured once and replayed. Convolutions whose kernels see one channel take triton_window.py, all else
+triton_mix.py. Sums of gradients over the readers of an input are atomic additions, whose order varies, unless
+torch.use_deterministic_algorithms(True) asks for sums in fixed point.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gatewise.kernels.reference import resample_rows
+from gatewise.kernels.triton_mix import Geometry, from_fixed, rows_backward, rows_forward
+from gatewise.kernels.triton_update import update_rows
+from gatewise.kernels.triton_window import LARGEST_WINDOW, window_backward, window_form, window_forward
+from gatewise.kernels.triton_words import hard_words, pack, unpack
+
+__all__ = ["Geometry", "Layer", "hard_words", "mix_conv", "mix_dense", "pack", "resample_rows", "unpack", "update_rows"]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer's arrays and how its windows lie; x is [D, B] or [C, H, W, B]."""
+
+    weight: Tensor
+    fanin: Tensor
+    gate: Tensor
+    geometry: Geometry
+    one_channel: bool
+    """Whether kernel n reads channel n mod C alone."""
+
+    @property
+    def by_window(self) -> bool:
+        return self.one_channel and self.geometry.kernel_size**2 <= LARGEST_WINDOW
+
+    def output(self, x: Tensor, zeros: int = 0) -> Tensor:
+        """Memory for the result, of x's type, and so many more rows of zeros."""
+        positions = () if self.fanin.ndim == 3 else self.geometry.out
+        y = torch.empty(len(self.weight) + zeros, *positions, x.shape[-1], dtype=x.dtype, device=x.device)
+        y[len(self.weight) :] = 0
+        return y
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Fill y; → what the backward pass wants of it besides x."""
+        if self.by_window:
+            form = window_form(self.weight, self.fanin, self.gate, self.geometry.kernel_size)
+            window_forward(x, form, self.geometry, y)
+            return form
+        rows_forward(x, self.weight, self.fanin, self.gate, self.geometry, y)
+        return self.weight
+
+    def backward(
+        self, dy: Tensor, x: Tensor, form: Tensor, dw: Tensor, *, want_dx: bool, dtype: torch.dtype,
+        deterministic: bool = False, shared: int = 1, unit: float = 1.0,
+    ) -> Tensor | None:  # fmt: skip
+        """Fill dw, times `unit`, and give the gradient for x in `dtype`; a row of dy serves `shared` neurons."""
+        arrays = (dy, x, self.weight, self.fanin, self.gate)
+        if self.by_window:
+            assert shared == 1, shared
+            dx = torch.empty_like(x, dtype=dtype) if want_dx else None
+            window_backward(*arrays, form, self.geometry, dx, dw, unit=unit)
+            return dx
+        summed_in = torch.int64 if deterministic else dtype
+        dx = torch.zeros_like(x, dtype=summed_in) if want_dx else None
+        rows_backward(*arrays, self.geometry, dx, dw, shared=shared, unit=unit)
+        return dx if dx is None or not deterministic else from_fixed(dx, dy, dtype)
+
+
+@torch.library.custom_op("gatewise::mix_gpu", mutates_args=())
+def _mix(
+    x: Tensor,
+    weight: Tensor,
+    fanin: Tensor,
+    gate: Tensor,
+    kernel_size: int,
+    stride: int,
+    padding: int,
+    one_channel: bool,
+) -> tuple[Tensor, Tensor]:
+    """y, and what the backward pass takes up again."""
+    layer = _layer(x, weight, fanin, gate, kernel_size, stride, padding, one_channel)
+    x = x.contiguous()
+    y = layer.output(x)
+    form = layer.forward(x, y)
+    return y, form if layer.by_window else x.new_empty(0)
+
+
+def _layer(
+    x: Tensor,
+    weight: Tensor,
+    fanin: Tensor,
+    gate: Tensor,
+    kernel_size: int,
+    stride: int,
+    padding: int,
+    one_channel: bool,
+) -> Layer:
+    height, width = x.shape[1:3] if fanin.ndim == 4 else (1, 1)
+    geometry = Geometry(height, width, kernel_size, stride, padding)
+    return Layer(weight.contiguous(), fanin.contiguous(), gate.contiguous(), geometry, one_channel)
+
+
+@torch.library.custom_op("gatewise::mix_gpu_backward", mutates_args=())
+def _mix_backward(
+    dy: Tensor, x: Tensor, weight: Tensor, fanin: Tensor, gate: Tensor, form: Tensor, kernel_size: int, stride: int,
+    padding: int, one_channel: bool, want_dx: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The gradients for x (empty unless wanted), summed in float32, and for the weights."""
+    layer = _layer(x, weight, fanin, gate, kernel_size, stride, padding, one_channel)
+    dw = torch.empty_like(layer.weight)
+    dx = layer.backward(
+        dy.contiguous(), x.contiguous(), form, dw, want_dx=want_dx, dtype=torch.float32,
+        deterministic=torch.are_deterministic_algorithms_enabled(),
+    )  # fmt: skip
+    return x.new_empty(0) if dx is None else dx.to(x.dtype), dw
+
+
+@_mix.register_fake
+def _(
+    x: Tensor,
+    weight: Tensor,
+    fanin: Tensor,
+    gate: Tensor,
+    kernel_size: int,
+    stride: int,
+    padding: int,
+    one_channel: bool,
+) -> tuple[Tensor, Tensor]:
+    layer = _layer(x, weight, fanin, gate, kernel_size, stride, padding, one_channel)
+    return layer.output(x), weight.new_empty(len(weight), 128) if layer.by_window else x.new_empty(0)
+
+
+def _remember(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+    x, weight, fanin, gate, *ctx.geometry = inputs
+    ctx.save_for_backward(x, weight, fanin, gate, output[1])
+
+
+def _differentiate(ctx, dy: Tensor, _: Tensor):  # type: ignore[no-untyped-def]
+    want_dx = ctx.needs_input_grad[0]
+    dx, dw = _mix_backward(dy, *ctx.saved_tensors, *ctx.geometry, want_dx)
+    return dx if want_dx else None, dw, None, None, None, None, None, None
+
+
+_mix.register_autograd(_differentiate, setup_context=_remember)
+
+
+def mix_dense(x: Tensor, weight: Tensor, fanin: Tensor, gate: Tensor) -> Tensor:
+    """x [D, B], weight [N, K], fanin int32 [N, K, 2], gate uint8 [N, K] → y [N, B] of x's type."""
+    y: Tensor = _mix(x, weight, fanin, gate, 1, 1, 0, False)[0]
+    return y
+
+
+def mix_conv(
+    x: Tensor, weight: Tensor, fanin: Tensor, gate: Tensor, kernel_size: int, stride: int, padding: int,
+    one_channel: bool = False,
+) -> Tensor:  # fmt: skip
+    """x [C, H, W, B], weight [N, K], fanin int32 [N, K, 2, 3], gate uint8 [N, K] → y [N, OH, OW, B] of x's type."""
+    y: Tensor = _mix(x, weight, fanin, gate, kernel_size, stride, padding, one_channel)[0]
+    return y
