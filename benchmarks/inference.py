@@ -1,13 +1,13 @@
 """Images a second on one core, packing and popcount included: gatewise, straight-line C (gcc -O1) and numpy.
 
-python benchmarks/inference.py [MODEL …] [--limit 600] [--widths 2000 8000 42667 166667]
+python benchmarks/inference.py [MODEL …] [--limit 600] [--largest 2000000] [--widths 2000 8000 42667 166667]
 
 Models are trained networks (files that `gatewise train` or `gatewise compile` wrote). Besides them: mnist-conv-s with
 random weights, and random layered nets of 784 inputs and six layers of these widths: once of all sixteen gates, of
 which wires and constants leave a third to run, and once of the ten that read both inputs, all of which run. Every
 evaluator gets the same rows of bits, a byte each, and all must give the same classes. The floor is what the gates that
 run have to move, two words read and one written each, at the speed of one core on three arrays as large as the state.
-Once gcc has passed its limit, circuits of as many gates or more are not given to it.
+Once gcc has passed its limit, circuits of as many gates or more are not given to it, nor are those above --largest.
 """
 
 from __future__ import annotations
@@ -109,11 +109,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*")
     parser.add_argument("--limit", type=float, default=600, help="seconds that gcc may take")
+    parser.add_argument("--largest", type=int, default=2_000_000, help="gates of the largest circuit given to gcc")
     parser.add_argument("--widths", type=int, nargs="*", default=[2_000, 8_000, 42_667, 166_667])
     args = parser.parse_args()
     core.set_threads(1)
     console = Console(width=140)
-    too_large = float("inf")  # gates that gcc did not get through
+    too_large = args.largest + 1  # gates
     for name, circuit in circuits(args.models, args.widths):
         samples = 512 * max(2, min(64, 20_000_000 // circuit.gates))
         x = (np.random.default_rng(1).random((samples, circuit.inputs)) < 0.5).view(np.uint8)
