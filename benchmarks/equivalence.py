@@ -20,8 +20,7 @@ from pathlib import Path
 import numpy as np
 from prune_large import layered
 
-from gatewise import circuit as circuits
-from gatewise.circuit import Circuit, find_difference, prove, prune
+from gatewise.circuit import Circuit, find_difference, map_luts, optimize, prove, prune, rewrite
 from gatewise.model import load
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -29,20 +28,15 @@ from rewrites import collapsed, flipped, rewritten
 
 
 def ways(rng: np.random.Generator) -> dict[str, Callable[[Circuit], Circuit]]:
-    """Everything that rewrites a circuit: the tests' own ways, and the passes that this version has."""
-    found: dict[str, Callable[[Circuit], Circuit]] = {
+    """Everything that rewrites a circuit: the tests' own ways, and the passes."""
+    return {
         "rewritten": lambda c: rewritten(c, rng),
         "collapsed, k = 4": lambda c: collapsed(c, 4, rng),
         "rewritten, collapsed, k = 6": lambda c: collapsed(rewritten(c, rng, 0.2), 6, rng),
+        "optimize": lambda c: optimize(c).circuit,
+        "rewrite": rewrite,
+        **{f"map_luts({k})": lambda c, k=k: map_luts(c, k) for k in (3, 4, 6)},
     }
-    if hasattr(circuits, "optimize"):
-        found["optimize"] = lambda c: circuits.optimize(c).circuit
-    if hasattr(circuits, "rewrite"):
-        found["rewrite"] = circuits.rewrite
-    if hasattr(circuits, "map_luts"):
-        for k in (3, 4, 6):
-            found[f"map_luts({k})"] = lambda c, k=k: circuits.map_luts(c, k)
-    return found
 
 
 def main() -> None:

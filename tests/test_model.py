@@ -91,6 +91,20 @@ def test_samples_taken_in_blocks_give_the_same(monkeypatch: pytest.MonkeyPatch) 
     assert np.array_equal(model().predict_scores(features(300)), expected)
 
 
+DTYPES = ("uint8", "int16", "uint16", "int64", "float16", "float32", "float64")
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, *(np.dtype(name).newbyteorder() for name in DTYPES[1:])], ids=str)
+def test_features_may_be_of_any_type_of_number_in_any_order_of_bytes_and_place(dtype: Any) -> None:
+    m, x = model(), features(130)
+    expected = m.predict_scores(x)
+    assert len(np.unique(expected, axis=0)) > 10
+    apart = np.zeros((260, 4, 3), dtype)
+    apart[::2, 1:3] = x
+    for same in (x.astype(dtype), x[::-1].astype(dtype)[::-1], np.asfortranarray(x.astype(dtype)), apart[::2, 1:3]):
+        assert np.array_equal(m.predict_scores(same), expected)
+
+
 def test_features_of_another_shape_or_type_are_refused() -> None:
     m = model()
     with pytest.raises(

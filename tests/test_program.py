@@ -136,7 +136,8 @@ def test_thresholds_are_compared_exactly(dtype: str, features: int) -> None:
 
 
 def test_dtypes_that_the_core_does_not_know_are_left_to_the_encoder() -> None:
-    for dtype in ("int8", "uint16", "int64", "float16", "longdouble", "bool"):
+    swapped = (np.dtype(name).newbyteorder() for name in ("float32", "float64"))
+    for dtype in ("int8", "uint16", "int64", "float16", "longdouble", "bool", *swapped):
         assert Source.above(np.zeros((1, 2)), np.dtype(dtype)) is None
 
 

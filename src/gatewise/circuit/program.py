@@ -84,7 +84,7 @@ class Source:
     @classmethod
     def above(cls, thresholds: NDArray[np.float64], dtype: np.dtype[Any]) -> Source | None:
         """Exactly x > thresholds [planes, D] for rows [B, D] of `dtype`; None for one that the core does not know."""
-        if dtype.name not in ("uint8", "float32", "float64"):
+        if dtype.name not in ("uint8", "float32", "float64") or not dtype.isnative:
             return None
         if dtype.kind == "u":
             floor = np.floor(thresholds)
@@ -152,7 +152,10 @@ class Program:
         def samples_of(start: int, stop: int) -> int:
             begin, to = first_row + start * row_bytes, first_out + start * out_bytes
             # Memory to work in, which is kept for later calls; each thread takes its own.
-            memory = self._states.pop() if self._states else np.empty(self.state_bytes + 64, np.uint8)
+            try:
+                memory = self._states.pop()
+            except IndexError:
+                memory = np.empty(self.state_bytes + 64, np.uint8)
             aligned = -(-memory.ctypes.data // 64) * 64
             call = (begin, row_bytes, stop - start, aligned, _RESULTS[result], to, core.level())
             status = _entry("gw_run")(*given, *call)
