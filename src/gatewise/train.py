@@ -170,7 +170,7 @@ def _train(preset: Preset, out: Path, options: Options, task: Task, place: Place
     learn: Callable[[int], None] = functools.partial(_learn, *parts)
     reason = captured.why_not(network, task.train, preset)
     if reason is not None and (options.precision != "float32" or options.deterministic):
-        raise ConfigError(f"precision and deterministic are for steps that are captured on a GPU, but {reason}")
+        raise ConfigError(f"precision and deterministic need steps captured on a GPU, which these cannot be: {reason}")
     if reason is None:
         learn = captured.CapturedStep(*parts)
 
