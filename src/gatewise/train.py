@@ -45,7 +45,7 @@ from gatewise.resample import Resampler
 
 PROTOCOLS = ("validation", "paper")
 SAVE_SECONDS = 60.0
-EVALUATION_BATCH = {"cpu": 256, "cuda": 2_048}
+EVALUATION_BATCH = {"cpu": 256, "cuda": 512}
 STOP_EVERY = 16
 """Steps after which processes ask each other whether to stop."""
 
