@@ -33,6 +33,7 @@ from gatewise.harden import Hardener
 from gatewise.layers import LogicConv2d, LogicLayer, logic_layers
 from gatewise.presets import PRECISIONS, Options, Preset, build_network, preset
 from gatewise.resample import Resampler
+from gatewise.train import start_optimizer
 
 # Of the paper's own code on an H200: milliseconds a step, and MiB at the peak; then the goal in milliseconds.
 PUBLISHED = {
@@ -122,9 +123,7 @@ def measure(row: Preset, options: Options, data: Path | None, steps: int, profil
     network = build_network(row, samples.bit_shape, dataset.classes).cuda().train()
     weights = [layer.weight for layer in logic_layers(network)]
     optimizer = torch.optim.Adam(weights, lr=row.rate, fused=True)
-    for weight in weights:
-        zeros = torch.zeros_like(weight)
-        optimizer.state[weight] = {"step": zeros.new_zeros(()), "exp_avg": zeros, "exp_avg_sq": zeros.clone()}
+    start_optimizer(optimizer)
     resampler, hardener = Resampler(network, optimizer, patience=row.patience), Hardener(network)
     train = Batches(samples, row.batch, 0, dataset.augmentation)
     loss = torch.zeros((), device="cuda")

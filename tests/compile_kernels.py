@@ -22,7 +22,7 @@ from gatewise.harden import Hardener
 from gatewise.layers import logic_layers
 from gatewise.presets import Options, build_network, preset
 from gatewise.resample import Resampler
-from gatewise.train import _start_optimizer
+from gatewise.train import start_optimizer
 
 
 class NoGpu:
@@ -57,7 +57,7 @@ def steps(row, options, augmentation, side, channels, count):
     samples = Bits(images, numbers.integers(10, size=len(images)), encoder, torch.device("cpu"))
     network = build_network(row, encoder.bit_shape, 10).train()
     optimizer = torch.optim.Adam([layer.weight for layer in logic_layers(network)], lr=row.rate)
-    _start_optimizer(optimizer)
+    start_optimizer(optimizer)
     hardener = Hardener(network, every=row.harden_every or None)
     train = Batches(samples, row.batch, 0, augmentation)
     parts = (network, train, row, options, optimizer, Resampler(network, optimizer), hardener, torch.zeros(()))

@@ -22,7 +22,7 @@ from gatewise.harden import Hardener  # noqa: E402
 from gatewise.layers import LogicConv2d, logic_layers  # noqa: E402
 from gatewise.presets import Options, Preset, build_network, preset  # noqa: E402
 from gatewise.resample import Resampler  # noqa: E402
-from gatewise.train import _learn, _start_optimizer  # noqa: E402
+from gatewise.train import _learn, start_optimizer  # noqa: E402
 
 for name in INTERPRETED:
     del os.environ[name]
@@ -52,7 +52,7 @@ def parts_of(row: Preset, options: Options, augmentation: str = "flip_crop_2"):
         for layer in logic_layers(network):
             layer.weight.copy_(torch.randn_like(layer.weight) * torch.rand(len(layer.weight), 1, device=DEVICE) * 6)
     optimizer = torch.optim.Adam([layer.weight for layer in logic_layers(network)], lr=row.rate)
-    _start_optimizer(optimizer)
+    start_optimizer(optimizer)
     resampler = Resampler(network, optimizer, patience=row.patience, seed=options.seed)
     hardener = Hardener(network, patience=row.harden_patience, every=row.harden_every or None)
     train = Batches(samples, row.batch, options.seed, augmentation)

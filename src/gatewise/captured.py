@@ -19,7 +19,7 @@ from gatewise import draws, kernels
 from gatewise.batches import Batches
 from gatewise.harden import Hardener
 from gatewise.kernels import Adam
-from gatewise.layers import GroupSum, LogicConv2d, LogicLayer
+from gatewise.layers import GroupSum, LogicConv2d, LogicDense, LogicLayer
 from gatewise.presets import Options, Preset
 from gatewise.resample import Resampler
 
@@ -40,6 +40,8 @@ def why_not(network: nn.Sequential, train: Batches, preset: Preset) -> str | Non
         return "its samples are no images of bytes"
     if not isinstance(last, GroupSum) or not all(isinstance(m, LogicLayer | nn.Flatten) for m in body):
         return "its network is no chain of logic layers before a group sum"
+    if not isinstance(body[-1], LogicDense):
+        return "its last layer is no dense one"
     return None
 
 
@@ -57,7 +59,9 @@ class CapturedStep:
         self.head, self.layers = head, [m for m in body if isinstance(m, LogicLayer)]
         self.dtype: torch.dtype = getattr(torch, options.precision)
         device = loss_sum.device
-        self.unit = 1 / (train.batch * train.ranks * head.tau)
+        # Gradients are counted in shares of a sample's loss, at most 1; float16 has more room above than below.
+        self.scale = 256.0 if self.dtype == torch.float16 else 1.0
+        self.unit = 1 / (train.batch * train.ranks * head.tau * self.scale)
         self.step = torch.zeros((), dtype=torch.int64, device=device)
         self.seed = torch.tensor(options.seed, device=device)
         self.order = torch.zeros(len(train.samples), dtype=torch.int64, device=device)
@@ -80,7 +84,7 @@ class CapturedStep:
         else:
             if self.graph is None:
                 self.graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(self.graph):
+                with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
                     self._learn(resampling)
             self.graph.replay()
         self.expected = step + 1
@@ -113,7 +117,7 @@ class CapturedStep:
         x = self._through_frozen(x)
         learning: list[Layer] = []
         inputs: list[Tensor] = []
-        forms: list[Tensor] = []
+        forms: list[Tensor | None] = []
         for layer in self.layers[self.first :]:
             x = x if isinstance(layer, LogicConv2d) else x.reshape(-1, x.shape[-1])
             described, rows = describe(layer, x), len(layer.weight)
@@ -124,8 +128,6 @@ class CapturedStep:
             x = y
         dy, shared = self._loss(x, labels)
         for i in reversed(range(len(learning))):
-            if shared > 1 and learning[i].by_window:
-                dy, shared = dy.repeat_interleave(shared, 0), 1
             dx = learning[i].backward(
                 dy, inputs[i], forms[i], self._gradient(self.first + i), want_dx=i > 0, dtype=self.dtype,
                 deterministic=self.options.deterministic, shared=shared, unit=self.unit,
@@ -173,7 +175,7 @@ class CapturedStep:
         share = torch.log_softmax(rows.sum(1, dtype=torch.float32) / self.head.tau, 0)  # [classes, B]
         right = labels == torch.arange(classes, device=y.device)[:, None]
         self.loss_sum -= share.masked_fill(~right, 0).sum() / len(labels)
-        return (share.exp() - right.float()).to(self.dtype), rows.shape[1]
+        return (self.scale * (share.exp() - right.float())).to(self.dtype), rows.shape[1]
 
     def _gradient(self, i: int) -> Tensor:
         """The part of `gradients` that is layer i's."""

@@ -163,7 +163,7 @@ def _train(preset: Preset, out: Path, options: Options, task: Task, place: Place
     resampler = Resampler(network, optimizer, patience=preset.patience, restart=preset.restart, seed=options.seed)
     hardener = Hardener(network, patience=preset.harden_patience, every=preset.harden_every or None)
     run, loss_sum = Run(), torch.zeros((), device=place.device)
-    _start_optimizer(optimizer)
+    start_optimizer(optimizer)
     if resume:
         run = _restore(out, preset, options, task, network, optimizer, resampler, hardener, loss_sum)
     parts = (network, task.train, preset, options, optimizer, resampler, hardener, loss_sum)
@@ -391,7 +391,7 @@ def _noise_seed(seed: int, step: int) -> int:
     return int(first) << 31 | int(second) >> 1
 
 
-def _start_optimizer(optimizer: torch.optim.Optimizer) -> None:
+def start_optimizer(optimizer: torch.optim.Optimizer) -> None:
     """Let Adam make its moments now: without a gradient nothing moves, and a checkpoint always holds the same names."""
     for group in optimizer.param_groups:
         for weight in group["params"]:

@@ -10,6 +10,8 @@ import contextlib
 import functools
 import importlib.metadata
 import logging
+import os
+import shutil
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -69,6 +71,8 @@ def why_no_triton() -> str | None:
         return "Triton is not installed (PyTorch's CUDA builds for Linux bring it along)"
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_TRITON:
         return f"Triton {version} is older than {'.'.join(map(str, OLDEST_TRITON))}"
+    if not any(map(shutil.which, (os.environ.get("CC", "gcc"), "gcc", "clang"))):
+        return "Triton needs a C compiler where it runs, and there is no gcc or clang"
     return None
 
 

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from gatewise.kernels.reference import resample_rows
-from gatewise.kernels.triton_mix import Geometry, from_fixed, rows_backward, rows_forward
+from gatewise.kernels.triton_mix import Geometry, fixed_scale, rows_backward, rows_forward
 from gatewise.kernels.triton_update import update_rows
-from gatewise.kernels.triton_window import LARGEST_WINDOW, window_backward, window_form, window_forward
+from gatewise.kernels.triton_window import LARGEST_WINDOW, TERMS, window_backward, window_form, window_forward
 from gatewise.kernels.triton_words import hard_words, pack, unpack
 
 __all__ = ["Geometry", "Layer", "hard_words", "mix_conv", "mix_dense", "pack", "resample_rows", "unpack", "update_rows"]
@@ -45,30 +45,32 @@ class Layer:
         y[len(self.weight) :] = 0
         return y
 
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+    def forward(self, x: Tensor, y: Tensor) -> Tensor | None:
         """Fill y; → what the backward pass wants of it besides x."""
         if self.by_window:
             form = window_form(self.weight, self.fanin, self.gate, self.geometry.kernel_size)
             window_forward(x, form, self.geometry, y)
             return form
         rows_forward(x, self.weight, self.fanin, self.gate, self.geometry, y)
-        return self.weight
+        return None
 
     def backward(
-        self, dy: Tensor, x: Tensor, form: Tensor, dw: Tensor, *, want_dx: bool, dtype: torch.dtype,
+        self, dy: Tensor, x: Tensor, form: Tensor | None, dw: Tensor, *, want_dx: bool, dtype: torch.dtype,
         deterministic: bool = False, shared: int = 1, unit: float = 1.0,
     ) -> Tensor | None:  # fmt: skip
         """Fill dw, times `unit`, and give the gradient for x in `dtype`; a row of dy serves `shared` neurons."""
         arrays = (dy, x, self.weight, self.fanin, self.gate)
         if self.by_window:
             assert shared == 1, shared
+            assert form is not None
             dx = torch.empty_like(x, dtype=dtype) if want_dx else None
             window_backward(*arrays, form, self.geometry, dx, dw, unit=unit)
             return dx
         summed_in = torch.int64 if deterministic else dtype
         dx = torch.zeros_like(x, dtype=summed_in) if want_dx else None
-        rows_backward(*arrays, self.geometry, dx, dw, shared=shared, unit=unit)
-        return dx if dx is None or not deterministic else from_fixed(dx, dy, dtype)
+        scale = fixed_scale(dy) if want_dx and deterministic else None
+        rows_backward(*arrays, self.geometry, dx, dw, scale, shared=shared, unit=unit)
+        return dx if dx is None or scale is None else (dx / scale).to(dtype)
 
 
 @torch.library.custom_op("gatewise::mix_gpu", mutates_args=())
@@ -88,7 +90,7 @@ def _mix(
     y = layer.output(x)
     with _device_of(x):
         form = layer.forward(x, y)
-    return y, form if layer.by_window else x.new_empty(0)
+    return y, x.new_empty(0) if form is None else form
 
 
 def _device_of(x: Tensor) -> contextlib.AbstractContextManager[object]:
@@ -139,7 +141,7 @@ def _(
     one_channel: bool,
 ) -> tuple[Tensor, Tensor]:
     layer = _layer(x, weight, fanin, gate, kernel_size, stride, padding, one_channel)
-    return layer.output(x), weight.new_empty(len(weight), 128) if layer.by_window else x.new_empty(0)
+    return layer.output(x), weight.new_empty(len(weight), TERMS) if layer.by_window else x.new_empty(0)
 
 
 def _remember(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]

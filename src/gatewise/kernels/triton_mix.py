@@ -17,7 +17,7 @@ from gatewise.kernels.reference import conv_output_size
 
 TILE = 2048  # candidates by samples that a warp holds at a time
 PART = 8  # candidates at a time in a backward pass, which holds more of each
-PROGRAMS = 2048  # as many as keep a GPU busy; a convolution's positions are split until there are so many
+PROGRAMS = 4096  # of one warp, to keep a GPU busy; a convolution's positions are split until there are so many
 FIXED_BITS = 38  # of the largest gradient, where sums are taken in fixed point
 
 
@@ -155,13 +155,19 @@ class Geometry:
 
     @property
     def arguments(self) -> tuple[int, ...]:
-        """What the kernels ask for: P, H, W, OW, STRIDE, PADDING without P."""
+        """H, W, OW, STRIDE, PADDING, as the kernels take them."""
         return self.height, self.width, self.out[1], self.stride, self.padding
 
 
-def _block(candidates: int, batch: int) -> int:
-    """How many samples make a tile with so many candidates."""
-    return max(16, min(TILE // candidates, triton.next_power_of_2(batch)))
+def block_of(batch: int, most: int) -> int:
+    """How many samples a program takes at a time."""
+    return max(16, min(most, triton.next_power_of_2(batch)))
+
+
+def spans_of(positions: int, neurons: int) -> tuple[int, int]:
+    """How many positions a program takes, and how many programs share a neuron's."""
+    span = triton.cdiv(positions, min(positions, triton.cdiv(PROGRAMS, max(neurons, 1))))
+    return span, triton.cdiv(positions, span)
 
 
 def rows_forward(x: Tensor, weight: Tensor, fanin: Tensor, gate: Tensor, geometry: Geometry, y: Tensor) -> None:
@@ -170,7 +176,7 @@ def rows_forward(x: Tensor, weight: Tensor, fanin: Tensor, gate: Tensor, geometr
     if not y.numel():
         return
     padded = triton.next_power_of_2(weight.shape[1])
-    block = _block(padded, batch)
+    block = block_of(batch, TILE // padded)
     _forward[(len(weight), positions, triton.cdiv(batch, block))](
         x, weight, fanin, gate, y, batch, positions, *geometry.arguments,
         K=weight.shape[1], KP=padded, CONV=fanin.ndim == 4, BLOCK=block, num_warps=1, enable_fp_fusion=True,
@@ -179,25 +185,23 @@ def rows_forward(x: Tensor, weight: Tensor, fanin: Tensor, gate: Tensor, geometr
 
 def rows_backward(
     dy: Tensor, x: Tensor, weight: Tensor, fanin: Tensor, gate: Tensor, geometry: Geometry, dx: Tensor | None,
-    dw: Tensor, *, shared: int = 1, unit: float = 1.0,
+    dw: Tensor, scale: Tensor | None = None, *, shared: int = 1, unit: float = 1.0,
 ) -> None:  # fmt: skip
     """Fill dw [N, K] and add to dx, which is 0 at the start and of x's shape: in a float type, or, as int64, in fixed
-    point, to be read with `from_fixed`. A row of dy serves `shared` neurons in turn; dw is taken times `unit`."""
+    point, times `scale`. A row of dy serves `shared` neurons in turn; dw is taken times `unit`."""
     (neurons, candidates), batch, positions = weight.shape, x.shape[-1], geometry.out[0] * geometry.out[1]
     padded = triton.next_power_of_2(candidates)
     part = min(padded, PART)
-    block = _block(part, batch)
-    span = triton.cdiv(positions, min(positions, triton.cdiv(PROGRAMS, max(neurons, 1)))) if positions > 1 else 1
-    spans = triton.cdiv(positions, span)
-    fixed = dx is not None and dx.dtype == torch.int64
+    block = block_of(batch, TILE // part)
+    span, spans = spans_of(positions, neurons)
     parts = dw if spans == 1 else dw.new_empty(spans, neurons, candidates)
     if not parts.numel():
         return
     _backward[(neurons, spans)](
-        dy, x, weight, fanin, gate, dx, parts, fixed_scale(dy) if fixed else None, unit, batch, positions, shared,
+        dy, x, weight, fanin, gate, dx, parts, scale, unit, batch, positions, shared,
         *geometry.arguments, K=candidates, KP=padded, PART=part, CONV=fanin.ndim == 4, WANT_DX=dx is not None,
-        FIXED=fixed, FINISH=spans == 1, SPAN=span, BLOCK=block, BLOCKS=triton.cdiv(batch, block), num_warps=1,
-        enable_fp_fusion=True,
+        FIXED=scale is not None, FINISH=spans == 1, SPAN=span, BLOCK=block, BLOCKS=triton.cdiv(batch, block),
+        num_warps=1, enable_fp_fusion=True,
     )  # fmt: skip
     if spans > 1:
         r = parts.sum(0)
@@ -206,10 +210,5 @@ def rows_backward(
 
 def fixed_scale(dy: Tensor) -> Tensor:
     """The power of two by which gradients become whole numbers, from the largest of them."""
-    exponent = torch.frexp(dy.abs().amax().double())[1]
-    return torch.ldexp(torch.ones((), dtype=torch.float64, device=dy.device), FIXED_BITS - exponent)
-
-
-def from_fixed(dx: Tensor, dy: Tensor, dtype: torch.dtype) -> Tensor:
-    """The gradient that `rows_backward` has summed in fixed point."""
-    return (dx.double() / fixed_scale(dy)).to(dtype)
+    one = torch.ones((), dtype=torch.float64, device=dy.device)
+    return torch.ldexp(one, FIXED_BITS - torch.frexp(dy.abs().max().double())[1]) if dy.numel() else one

@@ -36,7 +36,7 @@ def _normal(first, second):
 @triton.jit(do_not_specialize=["stream", "patience", "size", "width", "groups"])
 def _update(
     weight, grad, exp_avg, exp_avg_sq, fanin, gate, mean, count, redrawn, norm, step, seed, stream, N, clip, rate,
-    new1, new2, log_beta1, log_beta2, eps, patience, momentum, stability, dominant, dispersed, leading, size, width,
+    share1, share2, log_beta1, log_beta2, eps, patience, momentum, stability, dominant, dispersed, leading, size, width,
     groups, K: tl.constexpr, KP: tl.constexpr, COORDINATES: tl.constexpr, RESAMPLE: tl.constexpr,
     NORMAL: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
@@ -53,9 +53,9 @@ def _update(
     correction1 = (1 - tl.exp(t * log_beta1)).to(tl.float32)
     correction2 = tl.sqrt(1 - tl.exp(t * log_beta2)).to(tl.float32)
     m = tl.load(exp_avg + at, mask=there, other=0)
-    m += new1 * (g - m)
+    m += share1 * (g - m)
     v = tl.load(exp_avg_sq + at, mask=there, other=0)
-    v += new2 * (g * g - v)
+    v += share2 * (g * g - v)
     w = tl.load(weight + at, mask=there, other=-3.0e38)  # less than any other, and finite
     w -= rate / correction1 * (m / (tl.sqrt(v) / correction2 + eps))
 

@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from gatewise.kernels.reference import interpreted
-from gatewise.kernels.triton_mix import Geometry, largest_and_sum, mixture
+from gatewise.kernels.triton_mix import Geometry, block_of, largest_and_sum, mixture, spans_of
 
 FACTORS = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 """Types that matrix units multiply for each type of x."""
@@ -23,7 +23,6 @@ TERMS = 128  # room for 1 + S + S²
 LARGEST_WINDOW = 9
 SIDE = 16  # of the matrix of moments: S + 1, padded to what matrix units take
 BLOCK = 128
-PROGRAMS = 2048
 
 
 @triton.jit
@@ -191,17 +190,9 @@ def window_form(weight: Tensor, fanin: Tensor, gate: Tensor, kernel_size: int) -
     form = weight.new_empty(len(weight), TERMS)
     padded = triton.next_power_of_2(weight.shape[1])
     _form[(len(weight),)](
-        weight,
-        fanin,
-        gate,
-        form,
-        K=weight.shape[1],
-        KP=padded,
-        SIZE=kernel_size,
-        TERMS=TERMS,
-        num_warps=1,
-        enable_fp_fusion=True,
-    )
+        weight, fanin, gate, form, K=weight.shape[1], KP=padded, SIZE=kernel_size, TERMS=TERMS,
+        num_warps=1, enable_fp_fusion=True,
+    )  # fmt: skip
     return form
 
 
@@ -210,7 +201,7 @@ def window_forward(x: Tensor, form: Tensor, geometry: Geometry, y: Tensor) -> No
     channels, batch, positions = x.shape[0], x.shape[-1], geometry.out[0] * geometry.out[1]
     if not y.numel():
         return
-    block = min(BLOCK, max(16, triton.next_power_of_2(batch)))
+    block = block_of(batch, BLOCK)
     together = min(4, triton.next_power_of_2(positions))
     _window_forward[(len(form), triton.cdiv(positions, together), triton.cdiv(batch, block))](
         x, form, y, batch, positions, channels, *geometry.arguments,
@@ -226,30 +217,17 @@ def window_backward(
     channels, batch, size = x.shape[0], x.shape[-1], geometry.kernel_size
     (neurons, candidates), (out_height, out_width) = weight.shape, geometry.out
     positions, padded = out_height * out_width, triton.next_power_of_2(candidates)
-    span = triton.cdiv(positions, min(positions, triton.cdiv(PROGRAMS, neurons)))
-    spans = triton.cdiv(positions, span)
-    block = min(BLOCK, max(16, triton.next_power_of_2(batch)))
+    (span, spans), block = spans_of(positions, neurons), block_of(batch, BLOCK)
+    factors = min(block, BLOCK * 2 // x.element_size())  # of four bytes half as many fit into registers
     moments = weight.new_empty(spans, neurons, SIDE, SIDE)
     _window_moments[(neurons, spans)](
         dy, x, moments, batch, positions, span, channels, *geometry.arguments,
-        SIZE=size, SIDE=SIDE, BLOCK=block, FACTOR=FACTORS[x.dtype], num_warps=1, enable_fp_fusion=True,
+        SIZE=size, SIDE=SIDE, BLOCK=factors, FACTOR=FACTORS[x.dtype], num_warps=1, num_stages=1, enable_fp_fusion=True,
     )  # fmt: skip
     _window_finish[(neurons,)](
-        moments,
-        weight,
-        fanin,
-        gate,
-        dw,
-        unit,
-        spans,
-        neurons,
-        K=candidates,
-        KP=padded,
-        SIZE=size,
-        SIDE=SIDE,
-        num_warps=1,
-        enable_fp_fusion=True,
-    )
+        moments, weight, fanin, gate, dw, unit, spans, neurons, K=candidates, KP=padded, SIZE=size, SIDE=SIDE,
+        num_warps=1, enable_fp_fusion=True,
+    )  # fmt: skip
     if dx is not None and dx.numel():
         _window_inputs[(channels * geometry.height, geometry.width, triton.cdiv(batch, block))](
             dy, x, form, dx, batch, neurons, channels, geometry.height, geometry.width, out_height, out_width,
