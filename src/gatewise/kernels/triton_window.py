@@ -205,7 +205,7 @@ def window_forward(x: Tensor, form: Tensor, geometry: Geometry, y: Tensor) -> No
     together = min(4, triton.next_power_of_2(positions))
     _window_forward[(len(form), triton.cdiv(positions, together), triton.cdiv(batch, block))](
         x, form, y, batch, positions, channels, *geometry.arguments,
-        SIZE=geometry.kernel_size, TERMS=TERMS, POSITIONS=together, BLOCK=block, num_warps=4, enable_fp_fusion=True,
+        SIZE=geometry.kernel_size, TERMS=TERMS, POSITIONS=together, BLOCK=block, num_warps=2, enable_fp_fusion=True,
     )  # fmt: skip
 
 
