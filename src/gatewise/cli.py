@@ -96,7 +96,7 @@ def _train(name: str, data: Path | None, out: Path | None, resume: bool, **given
         print(stopped, file=sys.stderr)
         raise typer.Exit(130) from None
     except parallel.Silent:
-        time.sleep(1)  # torchrun ends all processes as soon as one has ended: let the other speak first
+        time.sleep(0.5)  # torchrun ends all processes as soon as one has ended: let the other speak first
         raise typer.Exit(2) from None
     if trained.place.leads:
         show(finish(trained, out), out, Console())
@@ -106,7 +106,7 @@ def _trained(name: str, data: Path | None, out: Path | None, resume: bool, **giv
     """Train, or go on; → what came out, and the run's folder."""
     from gatewise import checkpoint
     from gatewise.presets import Options, preset
-    from gatewise.train import Interrupted, holds_run, train
+    from gatewise.train import holds_run, train
 
     given = {key: value for key, value in given.items() if value is not None}
     if "dense" in given:
@@ -120,10 +120,7 @@ def _trained(name: str, data: Path | None, out: Path | None, resume: bool, **giv
     own = {field.name for field in dataclasses.fields(Options)}
     row = dataclasses.replace(row, **{k: v for k, v in given.items() if k not in own})
     options = dataclasses.replace(options, **{k: v for k, v in given.items() if k in own})
-    try:
-        return train(row, out, options=options, data=data, resume=resume), out
-    except Interrupted as stopped:
-        raise Interrupted(f"{stopped} (run folder: {out})") from None
+    return train(row, out, options=options, data=data, resume=resume), out
 
 
 def _folder(name: str, resume: bool) -> Path:

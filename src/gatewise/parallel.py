@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
 import os
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
@@ -61,10 +62,15 @@ def meeting() -> Iterator[None]:
     if ranks == 1 or _met():
         yield
         return
+    from torch.distributed.rendezvous import rendezvous
+
+    # Loaded while there is a group, by the optimizer, it would keep that as a default argument, and its threads beyond
+    # the end of Python, which may abort the process.
+    importlib.import_module("torch.distributed.nn")
     # Gloo is there besides NCCL, so that the processes can talk before each has its GPU, and without waiting for it.
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and torch.distributed.is_nccl_available() else "gloo"
     try:
-        store, _, _ = next(torch.distributed.rendezvous("env://"))
+        store, _, _ = next(rendezvous("env://"))
         torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=ranks)
     except (RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
@@ -72,7 +78,7 @@ def meeting() -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        traceback.clear_frames(error.__traceback__)  # a captured graph in there would hold on to the connections
+        traceback.clear_frames(error.__traceback__)  # a captured graph in there would hold on to the group
         with contextlib.suppress(RuntimeError):
             if store.add("failed", 1) > 1:
                 raise Silent from error
@@ -106,7 +112,8 @@ def _exchange() -> Iterator[None]:
         yield
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
-        raise Abandoned(f"the other processes cannot be reached, so one of them may have ended: {reason}") from error
+        cause = error.with_traceback(None)  # in which the group would live on
+        raise Abandoned(f"the other processes cannot be reached, so one of them may have ended: {reason}") from cause
 
 
 def average(gradients: Iterable[Tensor | None], ranks: int) -> None:
@@ -137,7 +144,9 @@ def all_of(value: Tensor, place: Place) -> Tensor:
 
 def any_of(flags: Sequence[bool], place: Place) -> list[bool]:
     """Which of the flags are up in any process."""
-    return [bool(up) for up in all_of(torch.tensor(flags).int(), place).view(-1, len(flags)).amax(0)]
+    if place.ranks == 1:
+        return list(flags)
+    return [bool(up) for up in all_of(torch.tensor(flags).int(), place).amax(0)]
 
 
 def wait(place: Place) -> None:
@@ -154,7 +163,10 @@ def same(text: str, place: Place) -> bool:
 
 def share(tensors: Iterable[Tensor], place: Place) -> None:
     """Fill the tensors with those of the process that leads."""
-    if place.ranks > 1:
-        for tensor in tensors:
-            with _exchange():
-                torch.distributed.broadcast(tensor, 0)
+    if place.ranks == 1:
+        return
+    for tensor in tensors:
+        values = tensor.detach().cpu().reshape(-1)
+        with _exchange():
+            torch.distributed.broadcast(values.view(torch.uint8), 0)  # some types of numbers cannot be sent as such
+        tensor.copy_(values.view_as(tensor))

@@ -47,7 +47,7 @@ PROTOCOLS = ("validation", "paper")
 SAVE_SECONDS = 60.0
 EVALUATION_BATCH = {"cpu": 256, "cuda": 2_048}
 ASK_EVERY = {"cpu": 1, "cuda": 16}
-"""Steps after which processes ask each other whether to save or to stop, for which a GPU would have to wait."""
+"""Steps after which processes ask each other whether to save or to stop, for which each waits for all."""
 
 
 @dataclass(frozen=True)
@@ -232,11 +232,13 @@ def _train(preset: Preset, out: Path, options: Options, task: Task, place: Place
                 save()
                 last_save = time.monotonic()
             if asked and run.step < preset.steps:
-                raise Interrupted(f"stopped at step {run.step:,} of {preset.steps:,}; --resume goes on from there")
+                at = f"step {run.step:,} of {preset.steps:,}"
+                raise Interrupted(f"stopped at {at}; --resume goes on from there (run folder: {out})")
+    best = {"network": dict(network.state_dict())}
     if place.leads:
-        best = checkpoint.load(out / "best.safetensors", {"network": dict(network.state_dict())})
-        network.load_state_dict(best["network"])
-    parallel.share(network.state_dict().values(), place)
+        best = checkpoint.load(out / "best.safetensors", best)
+    parallel.share(best["network"].values(), place)
+    network.load_state_dict(best["network"])
     return Trained(network.eval(), task, preset, options, run, place)
 
 
