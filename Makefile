@@ -3,12 +3,13 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 SOURCES = pyproject.toml CMakeLists.txt $(shell find src -type f -not -name '*.pyc' -not -name '*.so')
 
-.PHONY: help demo test test-slow lint core tools clean
+.PHONY: help demo test test-slow test-gpu lint core tools clean
 
 help:
 	@echo "make demo       install into $(VENV) and train the digits that ship with the package (about a minute)"
 	@echo "make test       install what the tests need and run them"
 	@echo "make test-slow  also run the tests that take minutes"
+	@echo "make test-gpu   on a machine with a GPU, run the tests of its kernels there"
 	@echo "make lint       ruff and mypy"
 	@echo "make tools      Debian packages that some tests use: an ARM compiler and emulator, and ABC"
 	@echo "make core       build the C core into the source tree, to run with PYTHONPATH=src"
@@ -21,6 +22,10 @@ test: $(VENV)/.tests
 
 test-slow: $(VENV)/.tests
 	$(BIN)/python -m pytest
+
+# With the Python there is, which has the GPU's PyTorch; the other tests need no GPU.
+test-gpu: core
+	PYTHONPATH=src $(PYTHON) -m pytest -p no:cacheprovider tests/test_triton.py tests/test_captured.py
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .

@@ -114,7 +114,7 @@ def test_a_terminal_that_knows_only_ascii_is_enough(tmp_path: Path) -> None:
 def test_a_run_that_writes_to_no_terminal_prints_plain_lines(finished: tuple[Path, Done]) -> None:
     _, done = finished
     first, *lines = done.err.splitlines()
-    assert first == "digits: 1,290 training samples, 448 bits each; redrawing to the end"
+    assert first == "digits: 1,290 training samples, 448 bits each; redrawing to the end; on the CPU"
     assert len(lines) == 3
     for line in lines:
         assert LINE.fullmatch(line), line

@@ -1,6 +1,9 @@
 """The GPU's kernels against the reference in float64: on a GPU where there is one, else in Triton's interpreter."""
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -310,3 +313,19 @@ def test_a_layer_runs_on_them_when_asked_to():
         mine = layer(x)
     with kernels.use("reference"):
         assert_agrees(mine.detach(), layer.double()(x.double()).detach(), 2e-6)
+
+
+# ---- compiling ----
+
+
+def test_every_kernel_of_a_captured_step_compiles_for_a_gpu_that_is_not_there(tmp_path):
+    """The interpreter lets through what the compiler refuses."""
+    script = Path(__file__).parent / "compile_kernels.py"
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path)}
+    environment.pop("TRITON_INTERPRET", None)
+    command = [sys.executable, "-W", "ignore", str(script), "float16"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    names = {line.split()[0] for line in done.stdout.splitlines()}
+    expected = {"_batch", "_pack", "_hard", "_unpack", "_form", "_window_forward", "_forward", "_backward"}
+    assert names == expected | {"_window_moments", "_window_finish", "_window_inputs", "_update"}

@@ -73,7 +73,7 @@ def _flags() -> dict[str, tuple[str, str, type]]:
         hints = get_type_hints(owner)
         for field in dataclasses.fields(owner):
             if "help" in field.metadata:
-                kind = hints[field.name] if hints[field.name] in (int, float) else str
+                kind = hints[field.name] if hints[field.name] in (int, float, bool) else str
                 flags[field.name] = (owner.__name__, field.metadata["help"], kind)
     return flags
 
@@ -161,7 +161,9 @@ def _with_flags() -> Any:
         inspect.Parameter("resume", keyword, annotation=again, default=False),
     ]
     for name, (owner, text, kind) in _flags().items():
-        option = typer.Option(f"--{name.replace('_', '-')}", help=text, rich_help_panel=owner, show_default=False)
+        word = name.replace("_", "-")
+        names = f"--{word}/--no-{word}" if kind is bool else f"--{word}"
+        option = typer.Option(names, help=text, rich_help_panel=owner, show_default=False)
         parameters.append(inspect.Parameter(name, keyword, annotation=Annotated[kind | None, option], default=None))
 
     def command(**values: Any) -> None:
@@ -367,6 +369,10 @@ def main() -> None:
         print(f"gatewise: {error}", file=sys.stderr)
         sys.exit(2)
     except (MemoryError, RuntimeError) as error:
+        if "CUDA out of memory" in str(error):
+            less = "--batch, --k or --dense, or --precision float16"
+            print(f"gatewise: the GPU has not enough memory: ask for a smaller {less}", file=sys.stderr)
+            sys.exit(2)
         if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
             raise
         print("gatewise: there is not enough memory: ask for a smaller network or batch", file=sys.stderr)

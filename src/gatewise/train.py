@@ -45,7 +45,7 @@ from gatewise.resample import Resampler
 
 PROTOCOLS = ("validation", "paper")
 SAVE_SECONDS = 60.0
-EVALUATION_BATCH = {"cpu": 256, "cuda": 2_048}
+EVALUATION_BATCH = {"cpu": 256, "cuda": 512}
 ASK_EVERY = {"cpu": 1, "cuda": 16}
 """Steps after which processes ask each other whether to save or to stop, for which each waits for all."""
 
@@ -178,7 +178,7 @@ def _train(preset: Preset, out: Path, options: Options, task: Task, place: Place
     learn: Callable[[int], None] = functools.partial(_learn, *parts)
     reason = captured.why_not(network, task.train, preset)
     if reason is not None and (options.precision != "float32" or options.deterministic):
-        raise ConfigError(f"precision and deterministic are for steps that are captured on a GPU, but {reason}")
+        raise ConfigError(f"precision and deterministic need steps captured on a GPU, which these cannot be: {reason}")
     if reason is None:
         learn = captured.CapturedStep(*parts)
 

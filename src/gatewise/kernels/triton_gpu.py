@@ -8,6 +8,7 @@ torch.use_deterministic_algorithms(True) asks for sums in fixed point.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
 import torch
@@ -85,8 +86,14 @@ def _mix(
     layer = _layer(x, weight, fanin, gate, kernel_size, stride, padding, one_channel)
     x = x.contiguous()
     y = layer.output(x)
-    form = layer.forward(x, y)
+    with _device_of(x):
+        form = layer.forward(x, y)
     return y, form if layer.by_window else x.new_empty(0)
+
+
+def _device_of(x: Tensor) -> contextlib.AbstractContextManager[object]:
+    """Triton launches on the current device, which may be another one than a tensor's."""
+    return torch.cuda.device(x.device) if x.is_cuda else contextlib.nullcontext()
 
 
 def _layer(
@@ -112,10 +119,11 @@ def _mix_backward(
     """The gradients for x (empty unless wanted), summed in float32, and for the weights."""
     layer = _layer(x, weight, fanin, gate, kernel_size, stride, padding, one_channel)
     dw = torch.empty_like(layer.weight)
-    dx = layer.backward(
-        dy.contiguous(), x.contiguous(), form, dw, want_dx=want_dx, dtype=torch.float32,
-        deterministic=torch.are_deterministic_algorithms_enabled(),
-    )  # fmt: skip
+    with _device_of(x):
+        dx = layer.backward(
+            dy.contiguous(), x.contiguous(), form, dw, want_dx=want_dx, dtype=torch.float32,
+            deterministic=torch.are_deterministic_algorithms_enabled(),
+        )  # fmt: skip
     return x.new_empty(0) if dx is None else dx.to(x.dtype), dw
 
 

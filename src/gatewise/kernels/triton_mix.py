@@ -173,7 +173,7 @@ def rows_forward(x: Tensor, weight: Tensor, fanin: Tensor, gate: Tensor, geometr
     block = _block(padded, batch)
     _forward[(len(weight), positions, triton.cdiv(batch, block))](
         x, weight, fanin, gate, y, batch, positions, *geometry.arguments,
-        K=weight.shape[1], KP=padded, CONV=fanin.ndim == 4, BLOCK=block, num_warps=1,
+        K=weight.shape[1], KP=padded, CONV=fanin.ndim == 4, BLOCK=block, num_warps=1, enable_fp_fusion=True,
     )  # fmt: skip
 
 
@@ -197,6 +197,7 @@ def rows_backward(
         dy, x, weight, fanin, gate, dx, parts, fixed_scale(dy) if fixed else None, unit, batch, positions, shared,
         *geometry.arguments, K=candidates, KP=padded, PART=part, CONV=fanin.ndim == 4, WANT_DX=dx is not None,
         FIXED=fixed, FINISH=spans == 1, SPAN=span, BLOCK=block, BLOCKS=triton.cdiv(batch, block), num_warps=1,
+        enable_fp_fusion=True,
     )  # fmt: skip
     if spans > 1:
         r = parts.sum(0)

@@ -125,5 +125,5 @@ def update_rows(
         rule.patience, rule.momentum, rule.stability, rule.dominant, rule.dispersed,
         leading_logit(rule.reset, max(candidates, 2)), source.size, source.width, source.groups,
         K=candidates, KP=triton.next_power_of_2(candidates), COORDINATES=1 if fanin.ndim == 3 else 3,
-        RESAMPLE=resample, NORMAL=rule.restart == "normal", ROWS=ROWS, num_warps=WARPS,
+        RESAMPLE=resample, NORMAL=rule.restart == "normal", ROWS=ROWS, num_warps=WARPS, enable_fp_fusion=True,
     )  # fmt: skip

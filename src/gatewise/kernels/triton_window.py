@@ -191,7 +191,16 @@ def window_form(weight: Tensor, fanin: Tensor, gate: Tensor, kernel_size: int) -
     form = weight.new_empty(len(weight), TERMS)
     padded = triton.next_power_of_2(weight.shape[1])
     _form[(len(weight),)](
-        weight, fanin, gate, form, K=weight.shape[1], KP=padded, SIZE=kernel_size, TERMS=TERMS, num_warps=1
+        weight,
+        fanin,
+        gate,
+        form,
+        K=weight.shape[1],
+        KP=padded,
+        SIZE=kernel_size,
+        TERMS=TERMS,
+        num_warps=1,
+        enable_fp_fusion=True,
     )
     return form
 
@@ -205,7 +214,7 @@ def window_forward(x: Tensor, form: Tensor, geometry: Geometry, y: Tensor) -> No
     together = min(4, triton.next_power_of_2(positions))
     _window_forward[(len(form), triton.cdiv(positions, together), triton.cdiv(batch, block))](
         x, form, y, batch, positions, channels, *geometry.arguments,
-        SIZE=geometry.kernel_size, TERMS=TERMS, POSITIONS=together, BLOCK=block, num_warps=4,
+        SIZE=geometry.kernel_size, TERMS=TERMS, POSITIONS=together, BLOCK=block, num_warps=4, enable_fp_fusion=True,
     )  # fmt: skip
 
 
@@ -223,7 +232,7 @@ def window_backward(
     moments = weight.new_empty(spans, neurons, SIDE, SIDE)
     _window_moments[(neurons, spans)](
         dy, x, moments, batch, positions, span, channels, *geometry.arguments,
-        SIZE=size, SIDE=SIDE, BLOCK=block, FACTOR=FACTORS[x.dtype], num_warps=1,
+        SIZE=size, SIDE=SIDE, BLOCK=block, FACTOR=FACTORS[x.dtype], num_warps=1, enable_fp_fusion=True,
     )  # fmt: skip
     _window_finish[(neurons,)](
         moments,
@@ -239,9 +248,10 @@ def window_backward(
         SIZE=size,
         SIDE=SIDE,
         num_warps=1,
+        enable_fp_fusion=True,
     )
     if dx is not None and dx.numel():
         _window_inputs[(channels * geometry.height, geometry.width, triton.cdiv(batch, block))](
             dy, x, form, dx, batch, neurons, channels, geometry.height, geometry.width, out_height, out_width,
-            geometry.stride, geometry.padding, SIZE=size, TERMS=TERMS, BLOCK=block, num_warps=1,
+            geometry.stride, geometry.padding, SIZE=size, TERMS=TERMS, BLOCK=block, num_warps=1, enable_fp_fusion=True,
         )  # fmt: skip

@@ -30,8 +30,8 @@ def _read(x, fanin, n, side, position, word, there, M, H, W, OW, STRIDE, PADDING
 def _hard(x, fanin, gate, y, N, M, P, H, W, OW, STRIDE, PADDING, CONV: tl.constexpr, BLOCK: tl.constexpr):
     """y [N, P, M] from x [rows, M]: a thread serves a word."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    there = at < N.to(tl.int64) * P * M
     word, position, n = at % M, (at // M % P).to(tl.int32), (at // M // P).to(tl.int32)
+    there = n < N
     a = _read(x, fanin, n, 0, position, word, there, M, H, W, OW, STRIDE, PADDING, CONV)
     b = _read(x, fanin, n, 1, position, word, there, M, H, W, OW, STRIDE, PADDING, CONV)
     g = tl.load(gate + n, mask=there, other=0).to(tl.int32)
