@@ -8,8 +8,9 @@ import inspect
 import itertools
 import os
 import sys
+import time
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 from rich.console import Console
@@ -17,6 +18,9 @@ from rich.table import Table
 
 from gatewise import __version__
 from gatewise.errors import ConfigError, DataError, GatewiseError
+
+if TYPE_CHECKING:
+    from gatewise.train import Trained
 
 app = typer.Typer(
     help="Learn compact Boolean networks from data and turn them into circuits equal to what was trained.",
@@ -39,6 +43,8 @@ gatewise train mnist-regular-s --data DIR --steps 4000
 gatewise train mnist-regular-s --data DIR --steps 4000 --resume
 
 gatewise train cifar-conv-t --data DIR --protocol paper --seed 1 --out runs/t-seed1
+
+torchrun --nproc-per-node 2 -m gatewise train cifar-conv-l --data DIR --batch 64
 """
 
 INSPECT_EXAMPLES = """[bold]Examples[/bold]
@@ -79,10 +85,28 @@ def _train(name: str, data: Path | None, out: Path | None, resume: bool, **given
     `gatewise presets` lists them.
     A run that was stopped, however it was, goes on with --resume.
     """
-    from gatewise import checkpoint
+    from gatewise import parallel
     from gatewise.finish import finish, show
+    from gatewise.train import Interrupted
+
+    try:
+        with parallel.meeting():
+            trained, out = _trained(name, data, out, resume, **given)
+    except Interrupted as stopped:
+        print(stopped, file=sys.stderr)
+        raise typer.Exit(130) from None
+    except parallel.Silent:
+        time.sleep(0.5)  # torchrun ends all processes as soon as one has ended: let the other speak first
+        raise typer.Exit(2) from None
+    if trained.place.leads:
+        show(finish(trained, out), out, Console())
+
+
+def _trained(name: str, data: Path | None, out: Path | None, resume: bool, **given: Any) -> tuple[Trained, Path]:
+    """Train, or go on; → what came out, and the run's folder."""
+    from gatewise import checkpoint
     from gatewise.presets import Options, preset
-    from gatewise.train import Interrupted, holds_run, train
+    from gatewise.train import holds_run, train
 
     given = {key: value for key, value in given.items() if value is not None}
     if "dense" in given:
@@ -96,12 +120,7 @@ def _train(name: str, data: Path | None, out: Path | None, resume: bool, **given
     own = {field.name for field in dataclasses.fields(Options)}
     row = dataclasses.replace(row, **{k: v for k, v in given.items() if k not in own})
     options = dataclasses.replace(options, **{k: v for k, v in given.items() if k in own})
-    try:
-        trained = train(row, out, options=options, data=data, resume=resume)
-    except Interrupted as stopped:
-        print(f"{stopped} (run folder: {out})", file=sys.stderr)
-        raise typer.Exit(130) from None
-    show(finish(trained, out), out, Console())
+    return train(row, out, options=options, data=data, resume=resume), out
 
 
 def _folder(name: str, resume: bool) -> Path:

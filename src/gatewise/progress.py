@@ -18,27 +18,27 @@ QUIET_SECONDS = 60.0
 
 
 @contextlib.contextmanager
-def working(what: str) -> Iterator[Callable[[int, int], None]]:
+def working(what: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
     """A callback (done, total) for slow work: a bar with an estimate on a terminal, a line a minute elsewhere."""
     console = Console(stderr=True)
     started = said = time.monotonic()
-    with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Bar(console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
         task = bar.add_task(what, total=None)
 
         def report(done: int, total: int) -> None:
             nonlocal said
             bar.update(task, completed=done, total=total)
             now = time.monotonic()
-            if not console.is_terminal and now - said > QUIET_SECONDS and 0 < done < total:
+            if not quiet and not console.is_terminal and now - said > QUIET_SECONDS and 0 < done < total:
                 said = now
                 say(f"{what}: {done / total:.0%}  {_clock((now - started) / done * (total - done))} left")
 
         yield report
 
 
-def loading(name: str) -> contextlib.AbstractContextManager[Callable[[int, int], None]]:
+def loading(name: str, *, quiet: bool = False) -> contextlib.AbstractContextManager[Callable[[int, int], None]]:
     """A callback (done, total) for slow work on a dataset that is loaded."""
-    return working(f"loading {name}")
+    return working(f"loading {name}", quiet=quiet)
 
 
 def say(line: str) -> None:

@@ -46,8 +46,8 @@ from gatewise.resample import Resampler
 PROTOCOLS = ("validation", "paper")
 SAVE_SECONDS = 60.0
 EVALUATION_BATCH = {"cpu": 256, "cuda": 512}
-STOP_EVERY = 16
-"""Steps after which processes ask each other whether to stop."""
+ASK_EVERY = {"cpu": 1, "cuda": 16}
+"""Steps after which processes ask each other whether to save or to stop, for which each waits for all."""
 
 
 @dataclass(frozen=True)
@@ -99,10 +99,14 @@ class Trained:
 
 def prepare(preset: Preset, options: Options, data: Path | None, place: Place | None = None) -> Task:
     """Load the preset's dataset, fit its encoder on the training part and split off what picks the checkpoint."""
-    row, place = DATASETS[preset.dataset], place or parallel.join(options.device)
+    row, place = DATASETS[preset.dataset], place or parallel.place(options.device)
     device = place.device
-    with loading(preset.dataset) as progress:
+    if place.local:  # what is missing is downloaded once a machine
+        parallel.wait(place)
+    with loading(preset.dataset, quiet=not place.leads) as progress:
         splits = load_dataset(preset.dataset, data, progress=progress)
+    if not place.local:
+        parallel.wait(place)
     n = len(splits.train_y)
     trained_on, held = split(n, options)
     train_x, train_y = splits.train_x[trained_on], splits.train_y[trained_on]
@@ -115,7 +119,8 @@ def prepare(preset: Preset, options: Options, data: Path | None, place: Place | 
         encoder = Thermometer.equal(preset.thresholds, row.low, row.high, row.shape)
     if splits.levels is not None:
         check_levels(preset.dataset, splits, encoder.arrays()["thresholds"])
-        say(f"{preset.dataset}: packed data, {splits.levels} levels a value")
+        if place.leads:
+            say(f"{preset.dataset}: packed data, {splits.levels} levels a value")
     test = Bits(splits.test_x, splits.test_y, encoder, device)
     held_out = Bits(splits.train_x[held], splits.train_y[held], encoder, device) if len(held) else test
     if not len(held) and options.protocol == "validation":
@@ -145,9 +150,10 @@ def train(
     >>> trained = train(preset("digits"), Path("runs/digits"))
     """
     options = options or Options()
-    _check(preset, options)
-    place = parallel.join(options.device)
-    with contextlib.ExitStack() as stack:
+    with parallel.meeting(), contextlib.ExitStack() as stack:
+        _check(preset, options)
+        place = parallel.place(options.device)
+        parallel.wait(place)  # all have looked what is in the folder
         if place.leads and (lock := _claim(out, resume)) is not None:
             stack.callback(os.close, lock)
         return _train(preset, out, options, prepare(preset, options, data, place), place, resume)
@@ -165,7 +171,9 @@ def _train(preset: Preset, out: Path, options: Options, task: Task, place: Place
     run, loss_sum = Run(), torch.zeros((), device=place.device)
     start_optimizer(optimizer)
     if resume:
-        run = _restore(out, preset, options, task, network, optimizer, resampler, hardener, loss_sum)
+        run = _restore(out, preset, options, task, network, optimizer, resampler, hardener, loss_sum, place)
+    if not parallel.same(json.dumps(_header(preset, options, run, task, place)), place):
+        raise ConfigError("the processes differ in settings, data or checkpoint: start all in the same way")
     parts = (network, task.train, preset, options, optimizer, resampler, hardener, loss_sum)
     learn: Callable[[int], None] = functools.partial(_learn, *parts)
     reason = captured.why_not(network, task.train, preset)
@@ -175,17 +183,17 @@ def _train(preset: Preset, out: Path, options: Options, task: Task, place: Place
         learn = captured.CapturedStep(*parts)
 
     def save() -> None:
-        _check_finite(loss_sum, run.step)
-        if not place.leads:
-            return
-        state = _state(network, optimizer, resampler, hardener, loss_sum)
-        checkpoint.save(out / "last.safetensors", state, _header(preset, options, run, task))
+        losses = parallel.all_of(loss_sum, place)
+        _check_finite(losses, run.step)
+        if place.leads:
+            state = _state(network, optimizer, resampler, hardener, losses)
+            checkpoint.save(out / "last.safetensors", state, _header(preset, options, run, task, place))
 
     if place.leads:
         _trim_metrics(out / "metrics.jsonl", run.step)
     if not resume:
         save()
-    stop = StopRequest()
+    stop, ask_every = StopRequest(), ASK_EVERY.get(place.device.type, 1) if place.ranks > 1 else 1
     bar = Progress(preset.name, preset.steps, run.step, quiet=not place.leads)
     with kernels.own_threads(), bar as progress, stop.listening():
         progress.begin(f"{_schedule(preset, network, task)}; on {_machinery(options, place, reason)}")
@@ -199,15 +207,17 @@ def _train(preset: Preset, out: Path, options: Options, task: Task, place: Place
 
             if run.step % preset.eval_every == 0 or run.step == preset.steps:
                 milliseconds = 1e3 * (time.monotonic() - interval_start) / (run.step - interval_first)
-                _check_finite(loss_sum, run.step)
-                metrics = _metrics(network, task, options, resampler, run, parallel.mean_of(loss_sum, place))
+                losses = parallel.all_of(loss_sum, place)
+                _check_finite(losses, run.step)
+                _check_same(network, run.step, place)
+                metrics = _metrics(network, task, options, resampler, run, losses.mean())
                 loss_sum.zero_()
                 metrics["step_ms"] = round(milliseconds, 3)
                 if metrics["hard"] >= run.best_accuracy:  # of equals, the one that has learned for longer
                     run.best_accuracy, run.best_step = metrics["hard"], run.step
                     best = {"network": dict(network.state_dict())}
                     if place.leads:
-                        checkpoint.save(out / "best.safetensors", best, _header(preset, options, run, task))
+                        checkpoint.save(out / "best.safetensors", best, _header(preset, options, run, task, place))
                 if place.leads:
                     _append(out / "metrics.jsonl", metrics)
                 progress.report(metrics)
@@ -215,17 +225,20 @@ def _train(preset: Preset, out: Path, options: Options, task: Task, place: Place
                 network.train()
                 last_save = interval_start = time.monotonic()
                 interval_first = run.step
-            elif time.monotonic() - last_save > SAVE_SECONDS:
+            if run.step % ask_every:
+                continue
+            asked, due = parallel.any_of([stop.asked, time.monotonic() - last_save > SAVE_SECONDS], place)
+            if asked or due:
                 save()
                 last_save = time.monotonic()
-            if place.ranks > 1 and run.step % STOP_EVERY:
-                continue
-            if parallel.any_of(stop.asked, place) and run.step < preset.steps:
-                save()
-                raise Interrupted(f"stopped at step {run.step:,} of {preset.steps:,}; --resume goes on from there")
+            if asked and run.step < preset.steps:
+                at = f"step {run.step:,} of {preset.steps:,}"
+                raise Interrupted(f"stopped at {at}; --resume goes on from there (run folder: {out})")
+    best = {"network": dict(network.state_dict())}
     if place.leads:
-        best = checkpoint.load(out / "best.safetensors", {"network": dict(network.state_dict())})
-        network.load_state_dict(best["network"])
+        best = checkpoint.load(out / "best.safetensors", best)
+    parallel.share(best["network"].values(), place)
+    network.load_state_dict(best["network"])
     return Trained(network.eval(), task, preset, options, run, place)
 
 
@@ -342,11 +355,24 @@ def _metrics(
     return metrics
 
 
-def _check_finite(loss_sum: Tensor, step: int) -> None:
+def _check_finite(losses: Tensor, step: int) -> None:
     """Nothing is written of a run that has diverged."""
-    if not math.isfinite(float(loss_sum)):
+    if not losses.isfinite().all():
         raise ConfigError(
             f"the loss is no longer a number at step {step:,}: the run has diverged, ask for a smaller rate"
+        )
+
+
+def _check_same(network: nn.Module, step: int, place: Place) -> None:
+    """All processes have the same network: processors that round differently would part without a word."""
+    if place.ranks == 1:
+        return
+    digest = hashlib.sha256()
+    for tensor in network.state_dict().values():
+        digest.update(tensor.cpu().numpy().tobytes())
+    if not parallel.same(digest.hexdigest(), place):
+        raise ConfigError(
+            f"the processes no longer have the same weights at step {step:,}: start them on machines of one kind"
         )
 
 
@@ -401,29 +427,30 @@ def start_optimizer(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _state(
-    network: nn.Module, optimizer: torch.optim.Optimizer, resampler: Resampler, hardener: Hardener, loss_sum: Tensor
+    network: nn.Module, optimizer: torch.optim.Optimizer, resampler: Resampler, hardener: Hardener, losses: Tensor
 ) -> dict[str, Any]:
     return {
         "network": dict(network.state_dict()),
         "optimizer": checkpoint.optimizer_state(optimizer),
         "resampler": resampler.state_dict(),
         "hardener": hardener.state_dict(),
-        "loss": {"sum": loss_sum},
+        "loss": {"sum": losses},
     }
 
 
-def _header(preset: Preset, options: Options, run: Run, task: Task) -> dict[str, Any]:
+def _header(preset: Preset, options: Options, run: Run, task: Task, place: Place) -> dict[str, Any]:
     return {
         "preset": dataclasses.asdict(preset),
         "options": dataclasses.asdict(options),
         "run": dataclasses.asdict(run),
         "data": task.fingerprint,
+        "ranks": place.ranks,
     }
 
 
 def _restore(
     out: Path, preset: Preset, options: Options, task: Task, network: nn.Module, optimizer: torch.optim.Optimizer,
-    resampler: Resampler, hardener: Hardener, loss_sum: Tensor,
+    resampler: Resampler, hardener: Hardener, loss_sum: Tensor, place: Place,
 ) -> Run:  # fmt: skip
     """Fill everything from last.safetensors; a run may be given more steps, but no other field may differ."""
     path = out / "last.safetensors"
@@ -432,12 +459,15 @@ def _restore(
         raise ConfigError(f"{path} was made with {name}={then!r}, not {now!r}: resume with the same settings")
     if header.get("data") != task.fingerprint:
         raise FileError(f"{path} was made with other data: give the run the data that it began with")
-    saved = checkpoint.load(path, _state(network, optimizer, resampler, hardener, loss_sum))
+    if (ranks := header.get("ranks", 1)) != place.ranks:  # the batch of all together would not be what it was
+        raise ConfigError(f"{path} was made by {ranks} processes, not {place.ranks}: resume with as many")
+    losses = parallel.all_of(loss_sum, place)
+    saved = checkpoint.load(path, _state(network, optimizer, resampler, hardener, losses))
     network.load_state_dict(saved["network"])
     checkpoint.load_optimizer_state(optimizer, saved["optimizer"])
     resampler.load_state_dict(saved["resampler"])
     hardener.load_state_dict(saved["hardener"])
-    loss_sum.copy_(saved["loss"]["sum"])
+    loss_sum.copy_(saved["loss"]["sum"].view(-1)[place.rank])
     run = Run(**header["run"])
     if run.step > preset.steps:
         raise ConfigError(f"the run in {out} has done {run.step:,} steps already, which is more than {preset.steps:,}")
