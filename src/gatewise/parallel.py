@@ -99,7 +99,7 @@ def place(name: str) -> Place:
         device = torch.device(f"cuda:{local}" if name == "cuda" else name)
         float(torch.zeros(1, device=device))
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0].split(" device type at start")[0]
         raise ConfigError(f"device {name!r} cannot be used: {reason}") from error
     if device.type == "cuda":
         torch.cuda.set_device(device)

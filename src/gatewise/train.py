@@ -206,9 +206,9 @@ def _train(preset: Preset, out: Path, options: Options, task: Task, place: Place
             progress.advance(run.step)
 
             if run.step % preset.eval_every == 0 or run.step == preset.steps:
-                milliseconds = 1e3 * (time.monotonic() - interval_start) / (run.step - interval_first)
                 losses = parallel.all_of(loss_sum, place)
-                _check_finite(losses, run.step)
+                _check_finite(losses, run.step)  # which waits for the steps, where they run on a GPU
+                milliseconds = 1e3 * (time.monotonic() - interval_start) / (run.step - interval_first)
                 _check_same(network, run.step, place)
                 metrics = _metrics(network, task, options, resampler, run, losses.mean())
                 loss_sum.zero_()
