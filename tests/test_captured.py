@@ -1,37 +1,22 @@
 """The step that is captured on a GPU against the loop's own: on a GPU where there is one, else in the interpreter."""
 
 import dataclasses
-import os
 
 import numpy as np
 import pytest
 import torch
+from interpreter import DEVICE, interpreted
 
-from gatewise import kernels
+from gatewise import captured, kernels
+from gatewise.batches import Batches, Bits
+from gatewise.encode import Thermometer
+from gatewise.harden import Hardener
+from gatewise.layers import LogicConv2d, logic_layers
+from gatewise.presets import Options, Preset, build_network, preset
+from gatewise.resample import Resampler
+from gatewise.train import _learn, start_optimizer
 
-if reason := kernels.why_no_triton():
-    pytest.skip(reason, allow_module_level=True)
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-INTERPRETED = {} if DEVICE.type == "cuda" else {"TRITON_INTERPRET": "1"}
-os.environ |= INTERPRETED  # Triton looks when a kernel is defined
-
-from gatewise import captured  # noqa: E402
-from gatewise.batches import Batches, Bits  # noqa: E402
-from gatewise.encode import Thermometer  # noqa: E402
-from gatewise.harden import Hardener  # noqa: E402
-from gatewise.layers import LogicConv2d, logic_layers  # noqa: E402
-from gatewise.presets import Options, Preset, build_network, preset  # noqa: E402
-from gatewise.resample import Resampler  # noqa: E402
-from gatewise.train import _learn, start_optimizer  # noqa: E402
-
-for name in INTERPRETED:
-    del os.environ[name]
-
-
-@pytest.fixture(autouse=True)
-def _interpreted(monkeypatch):
-    for name, value in INTERPRETED.items():
-        monkeypatch.setenv(name, value)
+__all__ = ["interpreted"]
 
 
 SMALL = dataclasses.replace(

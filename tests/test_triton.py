@@ -7,26 +7,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from interpreter import DEVICE, interpreted, triton_batch, triton_gpu
 
-from gatewise import kernels
+from gatewise import draws, kernels
+from gatewise.batches import pack_levels, unpack_levels
+from gatewise.data.augment import augment
+from gatewise.errors import KernelError
+from gatewise.kernels import Adam, ResampleRule, reference
+from gatewise.layers import LogicConv2d, LogicDense
+from gatewise.wiring import Source, window
 
-if reason := kernels.why_no_triton():
-    pytest.skip(reason, allow_module_level=True)
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-INTERPRETED = {} if DEVICE.type == "cuda" else {"TRITON_INTERPRET": "1"}
-os.environ |= INTERPRETED  # Triton looks when a kernel is defined
-
-from gatewise import draws  # noqa: E402
-from gatewise.batches import pack_levels, unpack_levels  # noqa: E402
-from gatewise.data.augment import augment  # noqa: E402
-from gatewise.errors import KernelError  # noqa: E402
-from gatewise.kernels import Adam, ResampleRule, reference, triton_gpu  # noqa: E402
-from gatewise.kernels.triton_batch import encode_batch  # noqa: E402
-from gatewise.layers import LogicConv2d, LogicDense  # noqa: E402
-from gatewise.wiring import Source, window  # noqa: E402
-
-for name in INTERPRETED:
-    del os.environ[name]
+__all__ = ["interpreted"]
 
 FLOATS = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1e-2}
 """How far values of a type may be from float64, relative to their norm."""
@@ -55,12 +46,6 @@ CONV = [
 if DEVICE.type == "cuda":  # too much for the interpreter
     DENSE += [(4_000, 3_000, 128, 16), (3_000, 700, 200, 64)]
     CONV += [(64, 16, 16, 3, 2, 1, 256, 1, 128), (9, 32, 32, 3, 2, 1, 64, 1, 128), (16, 9, 9, 3, 1, 1, 32, 4, 130)]
-
-
-@pytest.fixture(autouse=True)
-def _interpreted(monkeypatch):
-    for name, value in INTERPRETED.items():
-        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture(autouse=True)
@@ -271,7 +256,7 @@ def test_a_batch_made_on_the_device_equals_choosing_augmenting_and_encoding(augm
         y = torch.full((samples,), -1, device=DEVICE)
         arrays = (t.to(DEVICE) for t in (packed, labels))
         numbers = (torch.tensor(2**40 + 5, device=DEVICE), torch.tensor(step, device=DEVICE))
-        encode_batch(
+        triton_batch.encode_batch(
             *arrays,
             shape,
             bits,

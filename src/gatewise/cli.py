@@ -87,7 +87,7 @@ def _train(name: str, data: Path | None, out: Path | None, resume: bool, **given
     """
     from gatewise import parallel
     from gatewise.finish import finish, show
-    from gatewise.train import Interrupted
+    from gatewise.stopping import Interrupted
 
     try:
         with parallel.meeting():

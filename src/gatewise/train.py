@@ -18,7 +18,6 @@ import hashlib
 import json
 import math
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -35,13 +34,15 @@ from gatewise.batches import Batches, Bits
 from gatewise.data import DATASETS, check_levels, load_dataset
 from gatewise.encode import Encoder, TableEncoder, Thermometer
 from gatewise.errors import ConfigError, FileError
-from gatewise.files import lock_folder, remove_parts, write_atomically
+from gatewise.files import lock_folder, remove_parts
 from gatewise.harden import Hardener, add_gumbel_noise
 from gatewise.layers import LogicConv2d, logic_layers, relaxed
+from gatewise.metrics import append_metrics, trim_metrics
 from gatewise.parallel import Place
 from gatewise.presets import PRECISIONS, Options, Preset, build_network, check
 from gatewise.progress import Progress, loading, say
 from gatewise.resample import Resampler
+from gatewise.stopping import Interrupted, StopRequest
 
 PROTOCOLS = ("validation", "paper")
 SAVE_SECONDS = 60.0
@@ -190,7 +191,7 @@ def _train(preset: Preset, out: Path, options: Options, task: Task, place: Place
             checkpoint.save(out / "last.safetensors", state, _header(preset, options, run, task, place))
 
     if place.leads:
-        _trim_metrics(out / "metrics.jsonl", run.step)
+        trim_metrics(out / "metrics.jsonl", run.step)
     if not resume:
         save()
     stop, ask_every = StopRequest(), ASK_EVERY.get(place.device.type, 1) if place.ranks > 1 else 1
@@ -219,7 +220,7 @@ def _train(preset: Preset, out: Path, options: Options, task: Task, place: Place
                     if place.leads:
                         checkpoint.save(out / "best.safetensors", best, _header(preset, options, run, task, place))
                 if place.leads:
-                    _append(out / "metrics.jsonl", metrics)
+                    append_metrics(out / "metrics.jsonl", metrics)
                 progress.report(metrics)
                 save()
                 network.train()
@@ -285,35 +286,6 @@ def _schedule(preset: Preset, network: nn.Sequential, task: Task) -> str:
         return f"{line}, so no convolution is frozen (--resample-steps)" if frozen else line
     how = f"every {preset.harden_every:,} steps" if preset.harden_every else "as their entropy settles"
     return line + f"to step {preset.resample_steps:,}" + (f", then convolutions are frozen {how}" if frozen else "")
-
-
-class Interrupted(Exception):
-    """The user stopped the run, which has been saved."""
-
-
-class StopRequest:
-    """Turns the first Ctrl-C, or a request to terminate, into a flag; a second one stops at once."""
-
-    def __init__(self) -> None:
-        self.asked = False
-
-    def _ask(self, number: int, frame: object) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
-
-    @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
-        """Listen within the block, if this is the main thread (others get no signals)."""
-        try:
-            before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
-        except ValueError:
-            before = {}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 @torch.no_grad()
@@ -483,29 +455,3 @@ def _differences(header: dict[str, Any], preset: Preset, options: Options) -> It
             old = then.get(name) if isinstance(then, dict) else None
             if name not in ("steps", "device") and old != value:
                 yield name, value, old
-
-
-def _trim_metrics(path: Path, step: int) -> None:
-    """Drop lines later than the checkpoint, which a killed run has written and will write again."""
-    try:
-        lines = path.read_text().splitlines() if path.exists() else []
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"{path} cannot be read: {error}") from error
-    kept = [line for line in lines if (at := _step_of(line)) is not None and at <= step]
-    write_atomically(path, "".join(line + "\n" for line in kept).encode())
-
-
-def _step_of(line: str) -> int | None:
-    """The step a line of metrics is of; None for a line that was cut off."""
-    try:
-        return int(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-def _append(path: Path, metrics: dict[str, Any]) -> None:
-    try:
-        with path.open("a") as file:
-            file.write(json.dumps(metrics, allow_nan=False) + "\n")
-    except OSError as error:
-        raise FileError(f"{path} cannot be written: {error.strerror}") from error
