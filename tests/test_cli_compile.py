@@ -49,6 +49,12 @@ def number(printed: str, row: str) -> list[int]:
 # The command
 
 
+def test_names_are_printed_as_they_are_brackets_too(run: Path, tmp_path: Path) -> None:
+    done = gatewise("compile", run, "-o", "small [bold].gatewise", cwd=tmp_path)
+    assert (done.code, done.err) == (0, "")
+    assert "compiled model: small [bold].gatewise\n" in done.out
+
+
 def test_a_run_is_compiled_into_another_file_of_the_same_function(run: Path, tmp_path: Path) -> None:
     before = contents(run)
     done = gatewise("compile", run, cwd=tmp_path)

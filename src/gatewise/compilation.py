@@ -222,7 +222,7 @@ def compile_file(
     compiled = compile_model(model, checked=checked, time_limit=time_limit, samples=samples, luts=luts)
     compiled.model.save(target)
     show(compiled, Console())
-    Console().print(f"compiled model: {target}", highlight=False, soft_wrap=True)
+    Console().print(f"compiled model: {target}", highlight=False, markup=False, soft_wrap=True)
 
 
 def show(compiled: Compiled, console: Console) -> None:
@@ -239,7 +239,7 @@ def show(compiled: Compiled, console: Console) -> None:
     for column in sizes.columns[1:]:
         column.justify = "right"
     console.print(sizes)
-    console.print(f"before and optimised: {compiled.verdict}", highlight=False, soft_wrap=True)
+    console.print(f"before and optimised: {compiled.verdict}", highlight=False, markup=False, soft_wrap=True)
     if compiled.accuracy is not None:
         without, with_them = compiled.accuracy
         console.print(

@@ -128,4 +128,4 @@ def show(report: Report, out: Path, console: Console) -> None:
     table.add_row("BOPs (paper's count; no encoder, no popcount)", f"{report.bops:,}")
     table.add_row("circuit equal to the network, bit for bit, on", f"{report.samples_checked:,} samples")
     console.print(table)
-    console.print(f"model, metrics and report: {out}", highlight=False, soft_wrap=True)
+    console.print(f"model, metrics and report: {out}", highlight=False, markup=False, soft_wrap=True)

@@ -61,4 +61,4 @@ def show(row: Dataset, splits: Splits, levels: int, path: Path, console: Console
     table.add_row("levels a value", str(levels))
     table.add_row("size", f"{path.stat().st_size / 2**20:.2f} MiB")
     console.print(table)
-    console.print(f"packed data: {path}", highlight=False, soft_wrap=True)
+    console.print(f"packed data: {path}", highlight=False, markup=False, soft_wrap=True)
