@@ -25,7 +25,7 @@ test-slow: $(VENV)/.tests
 
 # With the Python there is, which has the GPU's PyTorch; the other tests need no GPU.
 test-gpu: core
-	PYTHONPATH=src $(PYTHON) -m pytest -p no:cacheprovider tests/test_triton.py tests/test_captured.py
+	PYTHONPATH=src $(PYTHON) -m pytest -W default -p no:cacheprovider tests/test_triton.py tests/test_captured.py
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .
