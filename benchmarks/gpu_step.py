@@ -23,14 +23,15 @@ import torch
 import triton
 import triton.language as tl
 from torch import nn
+from train_step import rows_named
 
 from gatewise.batches import Batches, Bits
 from gatewise.captured import CapturedStep
-from gatewise.data import DATASETS, load_dataset
+from gatewise.data import DATASETS, check_levels, load_dataset
 from gatewise.encode import Thermometer
 from gatewise.errors import GatewiseError
 from gatewise.harden import Hardener
-from gatewise.layers import LogicConv2d, LogicLayer, logic_layers
+from gatewise.layers import LogicConv2d, logic_layers
 from gatewise.presets import PRECISIONS, Options, Preset, build_network, preset
 from gatewise.resample import Resampler
 from gatewise.train import start_optimizer
@@ -87,13 +88,6 @@ def bytes_moved(network: nn.Module, row: Preset, shape: tuple[int, ...], size: i
     return moved
 
 
-def rows_named(layer: LogicLayer) -> int:
-    """Rows that a dense layer's candidates read: two, one or none, as the gate needs."""
-    table = layer.gate.int()
-    f00, f01, f10, f11 = (table >> shift & 1 for shift in (3, 2, 1, 0))
-    return int(((f00 != f10) | (f01 != f11)).sum() + ((f00 != f01) | (f10 != f11)).sum())
-
-
 def training_set(row: Preset, data: Path | None) -> tuple[Bits, str]:
     """The preset's training samples on the GPU, and what they are."""
     dataset = DATASETS[row.dataset]
@@ -101,8 +95,6 @@ def training_set(row: Preset, data: Path | None) -> tuple[Bits, str]:
     assert dataset.high is not None
     encoder = Thermometer.equal(row.thresholds, dataset.low, dataset.high, dataset.shape)
     try:
-        from gatewise.data import check_levels
-
         splits = load_dataset(row.dataset, data)
         check_levels(row.dataset, splits, encoder.arrays()["thresholds"])
         x, y, what = splits.train_x, splits.train_y, "real"

@@ -6,8 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import test_kernels
 import torch
 from interpreter import DEVICE, interpreted, triton_batch, triton_gpu
+from test_kernels import assert_agrees
 
 from gatewise import draws, kernels
 from gatewise.batches import pack_levels, unpack_levels
@@ -56,13 +58,6 @@ def _poison():
     return
 
 
-def assert_agrees(got: torch.Tensor, expected: torch.Tensor, tolerance: float) -> None:
-    assert got.shape == expected.shape
-    assert got.isfinite().all()
-    error = (got.double() - expected).norm()
-    assert error <= tolerance * expected.norm() + 1e-12, f"{error:.2e} of {expected.norm():.2e}"
-
-
 def compare(mix: str, x, weight, fanin, gate, *geometry, dtype=torch.float32) -> None:
     """Values and both gradients of the named function."""
     x, weight = x.to(dtype, copy=True).requires_grad_(), weight.clone().requires_grad_()
@@ -80,10 +75,7 @@ def compare(mix: str, x, weight, fanin, gate, *geometry, dtype=torch.float32) ->
 
 def dense_case(neurons, inputs, samples, candidates):
     torch.manual_seed(neurons + samples)
-    fanin = torch.randint(inputs, (neurons, candidates, 2), dtype=torch.int32)
-    fanin[:, ::3, 1] = fanin[:, ::3, 0]  # both inputs on one wire
-    gate = torch.randint(16, (neurons, candidates), dtype=torch.uint8)
-    return [t.to(DEVICE) for t in (torch.rand(inputs, samples), torch.randn(neurons, candidates) * 3, fanin, gate)]
+    return [t.to(DEVICE) for t in test_kernels.dense_case(neurons, inputs, samples, candidates)]
 
 
 def conv_case(channels, height, width, kernel_size, stride, padding, neurons, group, samples, candidates=16):
@@ -246,7 +238,7 @@ def test_a_batch_made_on_the_device_equals_choosing_augmenting_and_encoding(augm
     torch.manual_seed(0)
     n, samples = 50, 10
     images, labels = torch.randint(256, (n, *shape), dtype=torch.uint8), torch.randint(10, (n,))
-    packed = pack_levels(images, bits)
+    packed = torch.from_numpy(pack_levels(images.numpy(), bits))
     kept = unpack_levels(packed, bits, shape)
     assert torch.equal(kept, images >> (8 - bits) << (8 - bits))
     limits = torch.tensor(thresholds, dtype=torch.int16)

@@ -17,22 +17,15 @@ from torch import Tensor
 
 from gatewise import draws
 from gatewise.data.augment import DRAWS, augment
-from gatewise.data.packed import levels_needed
+from gatewise.data.packed import bits_of, levels_needed, pack_rows, quantise
 from gatewise.encode import Encoder, Thermometer
 from gatewise.errors import ConfigError
 
 
-def pack_levels(x: Tensor, bits: int) -> Tensor:
+def pack_levels(x: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
     """uint8 values [n, …] → bytes [n, ⌈values·bits/8⌉] that keep the highest `bits` of each, the first value first."""
-    if bits == 8:
-        return x.flatten(1)
-    group = 8 // bits
-    levels = torch.nn.functional.pad(x.flatten(1) >> (8 - bits), (0, -math.prod(x.shape[1:]) % group))
-    levels = levels.view(len(x), -1, group)
-    packed = torch.zeros_like(levels[..., 0])
-    for i in range(group):
-        packed |= levels[..., i] << (8 - bits * (i + 1))
-    return packed
+    values = x.reshape(len(x), math.prod(x.shape[1:]))
+    return values if bits == 8 else pack_rows(quantise(values, 1 << bits), bits)
 
 
 def unpack_levels(packed: Tensor, bits: int, shape: tuple[int, ...]) -> Tensor:
@@ -57,13 +50,14 @@ class Bits:
             levels = np.clip(np.floor(encoder.thresholds), -1, 255).astype(np.int16)
             self.thresholds = torch.from_numpy(levels).to(device)
             if device.type != "cpu":
-                needed = levels_needed(encoder.thresholds)
-                self.level_bits = next(bits for bits in (1, 2, 4, 8) if 1 << bits >= needed)
+                self.level_bits = bits_of(levels_needed(encoder.thresholds))
         else:
-            x = encoder.transform(x).astype(np.uint8)
+            x = encoder.transform(x)
             self.shape = x.shape[1:]
         self.bit_shape = encoder.bit_shape
-        self.data = pack_levels(torch.from_numpy(np.ascontiguousarray(x)), self.level_bits).to(device)
+        self.data = torch.from_numpy(
+            np.ascontiguousarray(pack_levels(x.astype(np.uint8, copy=False), self.level_bits))
+        ).to(device)
         self.y = torch.from_numpy(y).to(device)
 
     def __len__(self) -> int:

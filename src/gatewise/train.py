@@ -255,7 +255,7 @@ def _learn(
     optimizer.zero_grad(set_to_none=True)
     if loss.requires_grad:  # not once every layer is frozen
         loss.backward()  # type: ignore[no-untyped-call]
-        weights = [layer.weight for layer in logic_layers(network)]
+        weights = optimizer.param_groups[0]["params"]
         parallel.average((weight.grad for weight in weights), train.ranks)
         nn.utils.clip_grad_norm_(weights, preset.clip)
         optimizer.step()

@@ -74,6 +74,21 @@ def restore(level: NDArray[np.uint8], levels: int) -> NDArray[np.uint8]:
     return level << np.uint8(8 - _log2(levels))
 
 
+def bits_of(levels: int) -> int:
+    """Bits a level takes: log2 L, rounded up to what fills a byte."""
+    return next(bits for bits in (1, 2, 4, 8) if 1 << bits >= levels)
+
+
+def pack_rows(level: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
+    """Levels [n, values] at so many bits each, the first highest; the last byte of a row is filled up with zeros."""
+    per_byte = 8 // bits
+    whole = np.pad(level, ((0, 0), (0, -level.shape[1] % per_byte)))
+    packed = np.zeros((len(level), whole.shape[1] // per_byte), dtype=np.uint8)
+    for i in range(per_byte):
+        packed |= whole[:, i::per_byte] << np.uint8(8 - bits * (i + 1))
+    return packed
+
+
 def levels_needed(thresholds: NDArray[np.float64]) -> int:
     """The fewest levels at which every byte stays on its side of each of these thresholds."""
     # Of bytes, those above t are those from floor(t) + 1 on; a level begins at each multiple of 256 / L.
@@ -172,7 +187,8 @@ def _compressed(
     written = []
     for begin in range(0, len(x), step):
         block = x[begin : begin + step]
-        written.append(encoder.compress(_pack(quantise(np.moveaxis(block, 1, -1), levels), _bits(levels))))
+        level = quantise(np.moveaxis(block, 1, -1), levels).reshape(1, -1)
+        written.append(encoder.compress(pack_rows(level, bits_of(levels)).tobytes()))
         if progress is not None:
             progress(done + begin + len(block), total)
     return np.frombuffer(b"".join([*written, encoder.flush()]), dtype=np.uint8)
@@ -188,7 +204,7 @@ def _decompressed(
     total: int,
 ) -> NDArray[np.uint8]:
     """The images [n, C, H, W] in compressed bytes."""
-    bits, size = _bits(levels), math.prod(shape)
+    bits, size = bits_of(levels), math.prod(shape)
     per_byte = 8 // bits
     # [256, per_byte]: what each byte stands for, and whether all of it is a level.
     level = np.arange(256)[:, None] >> bits * np.arange(per_byte)[::-1] & (1 << bits) - 1
@@ -237,21 +253,5 @@ def _lzma() -> ModuleType:
     return lzma
 
 
-def _pack(levels: NDArray[np.uint8], bits: int) -> bytes:
-    """Levels at so many bits each, in order; the last byte is filled up with zeros."""
-    per_byte = 8 // bits
-    flat = np.zeros(-(-levels.size // per_byte) * per_byte, dtype=np.uint8)
-    flat[: levels.size] = levels.ravel()
-    packed = np.zeros(len(flat) // per_byte, dtype=np.uint8)
-    for i in range(per_byte):
-        packed |= flat[i::per_byte] << np.uint8(8 - bits * (i + 1))
-    return packed.tobytes()
-
-
 def _log2(levels: int) -> int:
     return levels.bit_length() - 1
-
-
-def _bits(levels: int) -> int:
-    """Bits a value takes in a file: log2 L, rounded up to what fills a byte."""
-    return next(bits for bits in (1, 2, 4, 8) if 1 << bits >= levels)

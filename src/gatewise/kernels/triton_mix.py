@@ -41,7 +41,7 @@ def mixture(weight, gate, at, there, largest, whole):
 
 
 @triton.jit
-def _rows(fanin, at, side, position, there, H, W, OW, STRIDE, PADDING, CONV: tl.constexpr):
+def rows_read(fanin, at, side, position, there, H, W, OW, STRIDE, PADDING, CONV: tl.constexpr):
     """The row of x that each candidate reads, and whether there is one to fetch."""
     if CONV:
         fanin += (at * 2 + side) * 3
@@ -65,8 +65,8 @@ def _forward(
     there = tl.arange(0, KP) < K
     largest, whole = largest_and_sum(weight, n, K, KP)
     _, c0, ca, cb, cab, looks_a, looks_b = mixture(weight, gate, at, there, largest, whole)
-    row_a, there_a = _rows(fanin, at, 0, position, there & looks_a, H, W, OW, STRIDE, PADDING, CONV)
-    row_b, there_b = _rows(fanin, at, 1, position, there & looks_b, H, W, OW, STRIDE, PADDING, CONV)
+    row_a, there_a = rows_read(fanin, at, 0, position, there & looks_a, H, W, OW, STRIDE, PADDING, CONV)
+    row_b, there_b = rows_read(fanin, at, 1, position, there & looks_b, H, W, OW, STRIDE, PADDING, CONV)
     inside = (s < B)[None, :]
     a = tl.load(x + row_a[:, None] * B + s[None, :], mask=there_a[:, None] & inside, other=0).to(tl.float32)
     b = tl.load(x + row_b[:, None] * B + s[None, :], mask=there_b[:, None] & inside, other=0).to(tl.float32)
@@ -109,8 +109,8 @@ def _backward(
         dy_sum = 0.0
         for j in range(SPAN):
             position = span * SPAN + j
-            row_a, there_a = _rows(fanin, at, 0, position, there & looks_a, H, W, OW, STRIDE, PADDING, CONV)
-            row_b, there_b = _rows(fanin, at, 1, position, there & looks_b, H, W, OW, STRIDE, PADDING, CONV)
+            row_a, there_a = rows_read(fanin, at, 0, position, there & looks_a, H, W, OW, STRIDE, PADDING, CONV)
+            row_b, there_b = rows_read(fanin, at, 1, position, there & looks_b, H, W, OW, STRIDE, PADDING, CONV)
             for block in range(BLOCKS):
                 s = block * BLOCK + tl.arange(0, BLOCK)
                 # A last span may reach beyond the last position: no sample is inside there.

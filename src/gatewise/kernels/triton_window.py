@@ -26,11 +26,15 @@ BLOCK = 128
 
 
 @triton.jit
-def _places(fanin, n, side, K: tl.constexpr, KP: tl.constexpr, SIZE: tl.constexpr):
-    """[KP]: which of the window's values each candidate reads."""
+def _candidates(weight, fanin, gate, n, K: tl.constexpr, KP: tl.constexpr, SIZE: tl.constexpr):
+    """[KP] each: probabilities, those times the gates' coefficients, and which of the window's values are read."""
     i = tl.arange(0, KP)
-    at = fanin + ((n * K + i) * 2 + side) * 3
-    return tl.load(at + 1, mask=i < K, other=0) * SIZE + tl.load(at + 2, mask=i < K, other=0)
+    largest, whole = largest_and_sum(weight, n, K, KP)
+    p, c0, ca, cb, cab, _, _ = mixture(weight, gate, n * K + i, i < K, largest, whole)
+    at = fanin + (n * K + i) * 6  # two inputs of three coordinates
+    a = tl.load(at + 1, mask=i < K, other=0) * SIZE + tl.load(at + 2, mask=i < K, other=0)
+    b = tl.load(at + 4, mask=i < K, other=0) * SIZE + tl.load(at + 5, mask=i < K, other=0)
+    return p, c0, ca, cb, cab, a, b
 
 
 @triton.jit
@@ -38,10 +42,7 @@ def _form(weight, fanin, gate, form, K: tl.constexpr, KP: tl.constexpr, SIZE: tl
     """form [N, TERMS]: C, then L, then Q by rows, nothing below its diagonal."""
     n = tl.program_id(0)
     S: tl.constexpr = SIZE * SIZE
-    i = tl.arange(0, KP)
-    largest, whole = largest_and_sum(weight, n, K, KP)
-    _, c0, ca, cb, cab, _, _ = mixture(weight, gate, n * K + i, i < K, largest, whole)
-    a, b = _places(fanin, n, 0, K, KP, SIZE), _places(fanin, n, 1, K, KP, SIZE)
+    _, c0, ca, cb, cab, a, b = _candidates(weight, fanin, gate, n, K, KP, SIZE)
     pair = 1 + S + tl.minimum(a, b) * S + tl.maximum(a, b)
     t = tl.arange(0, TERMS)[None, :]
     terms = tl.where(t == 0, c0[:, None], 0.0) + tl.where(t == 1 + a[:, None], ca[:, None], 0.0)
@@ -122,9 +123,7 @@ def _window_finish(
     n = tl.program_id(0)
     S: tl.constexpr = SIZE * SIZE
     i = tl.arange(0, KP)
-    largest, whole = largest_and_sum(weight, n, K, KP)
-    p, c0, ca, cb, cab, _, _ = mixture(weight, gate, n * K + i, i < K, largest, whole)
-    a, b = _places(fanin, n, 0, K, KP, SIZE), _places(fanin, n, 1, K, KP, SIZE)
+    p, c0, ca, cb, cab, a, b = _candidates(weight, fanin, gate, n, K, KP, SIZE)
     r = tl.zeros([KP], tl.float32)
     for span in range(spans):
         m = moments + (span * N + n) * SIDE * SIDE

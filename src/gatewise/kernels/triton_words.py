@@ -8,22 +8,15 @@ import triton.language as tl
 from torch import Tensor
 
 from gatewise.kernels.reference import WORD
-from gatewise.kernels.triton_mix import Geometry
+from gatewise.kernels.triton_mix import Geometry, rows_read
 
 BLOCK = 256
 
 
 @triton.jit
 def _read(x, fanin, n, side, position, word, there, M, H, W, OW, STRIDE, PADDING, CONV: tl.constexpr):
-    if CONV:
-        at = fanin + (n * 2 + side) * 3
-        row = position // OW * STRIDE - PADDING + tl.load(at + 1, mask=there, other=0)
-        column = position % OW * STRIDE - PADDING + tl.load(at + 2, mask=there, other=0)
-        there = there & (row >= 0) & (row < H) & (column >= 0) & (column < W)
-        place = (tl.load(at, mask=there, other=0) * H + row) * W + column
-    else:
-        place = tl.load(fanin + n * 2 + side, mask=there, other=0)
-    return tl.load(x + place.to(tl.int64) * M + word, mask=there, other=0)
+    row, there = rows_read(fanin, n, side, position, there, H, W, OW, STRIDE, PADDING, CONV)
+    return tl.load(x + row * M + word, mask=there, other=0)
 
 
 @triton.jit
