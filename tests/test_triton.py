@@ -116,23 +116,32 @@ def test_the_comparison_would_notice_one_wrong_gate():
         )
 
 
-def test_sums_in_fixed_point_do_not_depend_on_the_order_of_neurons():
+FIXED_POINT = {
+    "mix_dense": lambda: dense_case(64, 3, 50, 16),
+    "mix_conv": lambda: (*conv_case(1, 3, 3, 3, 1, 1, 24, 1, 20), True),
+}
+
+
+@pytest.mark.parametrize("mix", FIXED_POINT)
+def test_sums_in_fixed_point_do_not_depend_on_the_order_of_neurons(mix):
     """Permuted neurons add to each input in another order; the sums agree bit for bit, and with the reference."""
-    x, weight, fanin, gate = dense_case(64, 3, 50, 16)
-    dy = torch.randn(64, 50, device=DEVICE)
-    order = torch.randperm(64, device=DEVICE)
+    x, weight, fanin, gate, *geometry = FIXED_POINT[mix]()
+    run, define = getattr(triton_gpu, mix), getattr(reference, mix)
+    exact = x.double().requires_grad_()
+    y = define(exact, weight.double(), fanin, gate, *geometry)
+    dy = torch.randn(y.shape, device=DEVICE)
+    y.backward(dy.double())
+    order = torch.randperm(len(weight), device=DEVICE)
     gradients = []
     torch.use_deterministic_algorithms(True)
     try:
-        for p in (torch.arange(64, device=DEVICE), order):
+        for p in (torch.arange(len(weight), device=DEVICE), order):
             leaf = x.clone().requires_grad_()
-            triton_gpu.mix_dense(leaf, weight[p], fanin[p], gate[p]).backward(dy[p])
+            run(leaf, weight[p], fanin[p], gate[p], *geometry).backward(dy[p])
             gradients.append(leaf.grad)
     finally:
         torch.use_deterministic_algorithms(False)
     assert torch.equal(*gradients)
-    exact = x.double().requires_grad_()
-    reference.mix_dense(exact, weight.double(), fanin, gate).backward(dy.double())
     assert_agrees(gradients[0], exact.grad, 2e-6)
 
 
@@ -304,5 +313,5 @@ def test_every_kernel_of_a_captured_step_compiles_for_a_gpu_that_is_not_there(tm
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     names = {line.split()[0] for line in done.stdout.splitlines()}
-    expected = {"_batch", "_pack", "_hard", "_unpack", "_form", "_window_forward", "_forward", "_backward"}
-    assert names == expected | {"_window_moments", "_window_finish", "_window_inputs", "_update"}
+    expected = {"_batch", "_pack", "_hard", "_unpack", "_plan", "_forward", "_backward", "_update"}
+    assert names == expected | {"_form", "_window_forward", "_window_backward", "_window_finish"}

@@ -117,21 +117,22 @@ class CapturedStep:
         x = self._through_frozen(x)
         learning: list[Layer] = []
         inputs: list[Tensor] = []
-        forms: list[Tensor | None] = []
+        prepared: list[Tensor] = []
         for layer in self.layers[self.first :]:
             x = x if isinstance(layer, LogicConv2d) else x.reshape(-1, x.shape[-1])
             described, rows = describe(layer, x), len(layer.weight)
             y = described.output(x, -rows % self.head.classes if layer is self.layers[-1] else 0)
             learning.append(described)
             inputs.append(x)
-            forms.append(described.forward(x, y[:rows]))
+            prepared.append(described.prepare())
+            described.forward(x, prepared[-1], y[:rows])
             x = y
         dy, shared = self._loss(x, labels)
+        summed_in = torch.int64 if self.options.deterministic else self.dtype
         for i in reversed(range(len(learning))):
-            dx = learning[i].backward(
-                dy, inputs[i], forms[i], self._gradient(self.first + i), want_dx=i > 0, dtype=self.dtype,
-                deterministic=self.options.deterministic, shared=shared, unit=self.unit,
-            )  # fmt: skip
+            dw = self._gradient(self.first + i)
+            dx = torch.zeros_like(inputs[i], dtype=summed_in) if i > 0 else None
+            dx = learning[i].backward(dy, inputs[i], prepared[i], dw, dx, shared=shared, unit=self.unit)
             if dx is not None:
                 dy, shared = dx, 1
         self._update(resampling)

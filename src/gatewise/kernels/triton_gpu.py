@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from gatewise.kernels.reference import resample_rows
-from gatewise.kernels.triton_mix import Geometry, fixed_scale, rows_backward, rows_forward
+from gatewise.kernels.triton_mix import WORDS, Geometry, fixed_scale, rows_backward, rows_forward, rows_plan
 from gatewise.kernels.triton_update import update_rows
-from gatewise.kernels.triton_window import LARGEST_WINDOW, TERMS, window_backward, window_form, window_forward
+from gatewise.kernels.triton_window import LARGEST_WINDOW, SIDE, window_backward, window_form, window_forward
 from gatewise.kernels.triton_words import hard_words, pack, unpack
 
 __all__ = ["Geometry", "Layer", "hard_words", "mix_conv", "mix_dense", "pack", "resample_rows", "unpack", "update_rows"]
@@ -45,32 +45,37 @@ class Layer:
         y[len(self.weight) :] = 0
         return y
 
-    def forward(self, x: Tensor, y: Tensor) -> Tensor | None:
-        """Fill y; → what the backward pass wants of it besides x."""
+    def prepare(self) -> Tensor:
+        """What both passes want to know of the weights: a form or a plan."""
         if self.by_window:
-            form = window_form(self.weight, self.fanin, self.gate, self.geometry.kernel_size)
-            window_forward(x, form, self.geometry, y)
-            return form
-        rows_forward(x, self.weight, self.fanin, self.gate, self.geometry, y)
-        return None
+            return window_form(self.weight, self.fanin, self.gate, self.geometry.kernel_size)
+        return rows_plan(self.weight, self.fanin, self.gate)
+
+    def forward(self, x: Tensor, prepared: Tensor, y: Tensor) -> None:
+        """Fill y."""
+        if self.by_window:
+            window_forward(x, prepared, self.geometry, y)
+        else:
+            rows_forward(x, prepared, self.fanin, self.geometry, y)
 
     def backward(
-        self, dy: Tensor, x: Tensor, form: Tensor | None, dw: Tensor, *, want_dx: bool, dtype: torch.dtype,
-        deterministic: bool = False, shared: int = 1, unit: float = 1.0,
+        self, dy: Tensor, x: Tensor, prepared: Tensor, dw: Tensor, dx: Tensor | None = None, *, shared: int = 1,
+        unit: float = 1.0,
     ) -> Tensor | None:  # fmt: skip
-        """Fill dw, times `unit`, and give the gradient for x in `dtype`; a row of dy serves `shared` neurons."""
-        arrays = (dy, x, self.weight, self.fanin, self.gate)
+        """Fill dw, times `unit`; add to dx, which is 0 at the start, and give it in a float type.
+
+        Where dx is int64, sums are taken in fixed point. A row of dy serves `shared` neurons.
+        """
+        scale = fixed_scale(dy) if dx is not None and dx.dtype == torch.int64 else None
         if self.by_window:
             assert shared == 1, shared
-            assert form is not None
-            dx = torch.empty_like(x, dtype=dtype) if want_dx else None
-            window_backward(*arrays, form, self.geometry, dx, dw, unit=unit)
-            return dx
-        summed_in = torch.int64 if deterministic else dtype
-        dx = torch.zeros_like(x, dtype=summed_in) if want_dx else None
-        scale = fixed_scale(dy) if want_dx and deterministic else None
-        rows_backward(*arrays, self.geometry, dx, dw, scale, shared=shared, unit=unit)
-        return dx if dx is None or scale is None else (dx / scale).to(dtype)
+            arrays = (dy, x, self.weight, prepared, self.fanin, self.gate)
+            window_backward(*arrays, self.geometry, dx, dw, scale, unit=unit)
+        else:
+            rows_backward(
+                dy, x, self.weight, prepared, self.fanin, self.geometry, dx, dw, scale, shared=shared, unit=unit
+            )
+        return dx if dx is None or scale is None else (dx / scale).to(dy.dtype)
 
 
 @torch.library.custom_op("gatewise::mix_gpu", mutates_args=())
@@ -89,8 +94,9 @@ def _mix(
     x = x.contiguous()
     y = layer.output(x)
     with _device_of(x):
-        form = layer.forward(x, y)
-    return y, x.new_empty(0) if form is None else form
+        prepared = layer.prepare()
+        layer.forward(x, prepared, y)
+    return y, prepared
 
 
 def _device_of(x: Tensor) -> contextlib.AbstractContextManager[object]:
@@ -115,17 +121,17 @@ def _layer(
 
 @torch.library.custom_op("gatewise::mix_gpu_backward", mutates_args=())
 def _mix_backward(
-    dy: Tensor, x: Tensor, weight: Tensor, fanin: Tensor, gate: Tensor, form: Tensor, kernel_size: int, stride: int,
-    padding: int, one_channel: bool, want_dx: bool,
+    dy: Tensor, x: Tensor, weight: Tensor, fanin: Tensor, gate: Tensor, prepared: Tensor, kernel_size: int,
+    stride: int, padding: int, one_channel: bool, want_dx: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The gradients for x (empty unless wanted), summed in float32, and for the weights."""
     layer = _layer(x, weight, fanin, gate, kernel_size, stride, padding, one_channel)
-    dw = torch.empty_like(layer.weight)
+    dw, dx = torch.empty_like(layer.weight), None
     with _device_of(x):
-        dx = layer.backward(
-            dy.contiguous(), x.contiguous(), form, dw, want_dx=want_dx, dtype=torch.float32,
-            deterministic=torch.are_deterministic_algorithms_enabled(),
-        )  # fmt: skip
+        if want_dx:
+            summed_in = torch.int64 if torch.are_deterministic_algorithms_enabled() else torch.float32
+            dx = torch.zeros(x.shape, dtype=summed_in, device=x.device)
+        dx = layer.backward(dy.contiguous(), x.contiguous(), prepared, dw, dx)
     return x.new_empty(0) if dx is None else dx.to(x.dtype), dw
 
 
@@ -141,7 +147,9 @@ def _(
     one_channel: bool,
 ) -> tuple[Tensor, Tensor]:
     layer = _layer(x, weight, fanin, gate, kernel_size, stride, padding, one_channel)
-    return layer.output(x), weight.new_empty(len(weight), TERMS) if layer.by_window else x.new_empty(0)
+    if layer.by_window:
+        return layer.output(x), weight.new_empty(len(weight), SIDE, SIDE)
+    return layer.output(x), weight.new_empty(*weight.shape, WORDS, dtype=torch.int64)
 
 
 def _remember(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]

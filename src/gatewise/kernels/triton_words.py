@@ -16,7 +16,7 @@ BLOCK = 256
 @triton.jit
 def _read(x, fanin, n, side, position, word, there, M, H, W, OW, STRIDE, PADDING, CONV: tl.constexpr):
     row, there = rows_read(fanin, n, side, position, there, H, W, OW, STRIDE, PADDING, CONV)
-    return tl.load(x + row * M + word, mask=there, other=0)
+    return tl.load(x + row.to(tl.int64) * M + word, mask=there, other=0)
 
 
 @triton.jit
