@@ -172,7 +172,26 @@ def test_hard_layers_on_packed_words_equal_the_reference_on_numbers(samples):
         assert torch.equal(y, packed)
 
 
-# ---- what follows a backward pass ----
+# ---- the loss, and what follows a backward pass ----
+
+
+@pytest.mark.parametrize(("classes", "samples"), [(10, 128), (2, 3), (200, 50), (1, 7)])
+def test_the_loss_and_its_gradient_equal_the_reference_and_torchs_cross_entropy(classes, samples):
+    torch.manual_seed(classes)
+    sums, labels = torch.rand(classes, samples) * 50, torch.randint(classes, (samples,))
+    mine, theirs = [], []
+    for results, module, dtype in ((mine, triton_gpu, torch.float32), (theirs, reference, torch.float64)):
+        total, dy = (torch.full(s, 3.0, dtype=dtype, device=DEVICE) for s in ((), (classes, samples)))
+        module.class_loss(sums.to(DEVICE, dtype), labels.to(DEVICE), 7.0, 256.0, total, dy)
+        results += [total, dy]
+    for a, b in zip(mine, theirs, strict=True):
+        assert_agrees(a, b, 2e-6)
+    logits = (sums.double() / 7).T.requires_grad_()
+    loss = torch.nn.functional.cross_entropy(logits, labels)
+    loss.backward()
+    assert_agrees(theirs[0].cpu() - 3, loss.detach(), 1e-12)
+    assert_agrees(theirs[1].cpu(), 256 * samples * logits.grad.T, 1e-12)
+
 
 SOURCES = {
     "dense": (Source(40), lambda n: torch.randint(40, (n, 16, 2), dtype=torch.int32)),
@@ -313,5 +332,5 @@ def test_every_kernel_of_a_captured_step_compiles_for_a_gpu_that_is_not_there(tm
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     names = {line.split()[0] for line in done.stdout.splitlines()}
-    expected = {"_batch", "_pack", "_hard", "_unpack", "_plan", "_forward", "_backward", "_update"}
+    expected = {"_batch", "_pack", "_hard", "_unpack", "_plan", "_forward", "_backward", "_update", "_class_loss"}
     assert names == expected | {"_form", "_window_forward", "_window_backward", "_window_finish"}

@@ -9,6 +9,9 @@ Sizes: B samples, N neurons, C channels, H rows, W columns.
 
 from __future__ import annotations
 
+import contextlib
+import math
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -57,6 +60,7 @@ class CapturedStep:
         *body, head = network
         assert isinstance(head, GroupSum)
         self.head, self.layers = head, [m for m in body if isinstance(m, LogicLayer)]
+        self.described = list(describe(self.layers, train.samples.bit_shape))
         self.dtype: torch.dtype = getattr(torch, options.precision)
         device = loss_sum.device
         # Gradients are counted in shares of a sample's loss, at most 1; float16 has more room above than below.
@@ -70,6 +74,7 @@ class CapturedStep:
         self.phase: tuple[bool, ...] | None = None
         self.choices: list[tuple[Tensor, Tensor]] = []
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.side = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
     def __call__(self, step: int) -> None:
         """Learn from the batch of that step, redraw neurons or freeze a layer."""
@@ -113,30 +118,45 @@ class CapturedStep:
 
     @torch.no_grad()
     def _learn(self, resampling: bool) -> None:
+        learning, shapes = zip(*self.described[self.first :], strict=True)
+        summed_in = torch.int64 if self.options.deterministic else self.dtype
+        with self._aside():  # what asks for weights and sizes alone
+            prepared = [layer.prepare() for layer in learning]
+            gradients = [self._zeros(shape, summed_in) for shape in shapes[1:]]
         x, labels = self._batch()
         x = self._through_frozen(x)
-        learning: list[Layer] = []
+        self._meet()
         inputs: list[Tensor] = []
-        prepared: list[Tensor] = []
-        for layer in self.layers[self.first :]:
-            x = x if isinstance(layer, LogicConv2d) else x.reshape(-1, x.shape[-1])
-            described, rows = describe(layer, x), len(layer.weight)
-            y = described.output(x, -rows % self.head.classes if layer is self.layers[-1] else 0)
-            learning.append(described)
-            inputs.append(x)
-            prepared.append(described.prepare())
-            described.forward(x, prepared[-1], y[:rows])
-            x = y
+        for layer, ready, shape in zip(learning, prepared, shapes, strict=True):
+            inputs.append(x.view(*shape, x.shape[-1]))
+            rows, last = len(layer.weight), layer is learning[-1]
+            x = layer.output(inputs[-1], -rows % self.head.classes if last else 0)
+            layer.forward(inputs[-1], ready, x[:rows])
         dy, shared = self._loss(x, labels)
-        summed_in = torch.int64 if self.options.deterministic else self.dtype
         for i in reversed(range(len(learning))):
-            dw = self._gradient(self.first + i)
-            dx = torch.zeros_like(inputs[i], dtype=summed_in) if i > 0 else None
+            dw, dx = self._gradient(self.first + i), gradients[i - 1] if i > 0 else None
             dx = learning[i].backward(dy, inputs[i], prepared[i], dw, dx, shared=shared, unit=self.unit)
             if dx is not None:
                 dy, shared = dx, 1
         self._update(resampling)
         self.step += 1
+
+    @contextlib.contextmanager
+    def _aside(self) -> Iterator[None]:
+        """What is launched within runs beside what is launched afterwards, until `_meet`."""
+        if self.side is None:
+            yield
+            return
+        self.side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.side):
+            yield
+
+    def _meet(self) -> None:
+        if self.side is not None:
+            torch.cuda.current_stream().wait_stream(self.side)
+
+    def _zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        return torch.zeros(*shape, self.train.batch, dtype=dtype, device=self.step.device)
 
     def _batch(self) -> tuple[Tensor, Tensor]:
         """Bits [C, H, W, B] and labels."""
@@ -161,22 +181,21 @@ class CapturedStep:
         if not self.first:
             return x
         words, batch = gpu.pack(x), x.shape[-1]
-        for layer, (fanin, gate) in zip(self.layers, self.choices, strict=False):
-            words = words if isinstance(layer, LogicConv2d) else words.reshape(-1, words.shape[-1])
-            described = describe(layer, words)
-            y = described.output(words)
-            gpu.hard_words(words, fanin, gate, described.geometry, y)
+        for (layer, shape), (fanin, gate) in zip(self.described, self.choices, strict=False):
+            words = words.view(*shape, words.shape[-1])
+            y = layer.output(words)
+            gpu.hard_words(words, fanin, gate, layer.geometry, y)
             words = y
         return gpu.unpack(words, batch, self.dtype)
 
     def _loss(self, y: Tensor, labels: Tensor) -> tuple[Tensor, int]:
         """Add the loss to `loss_sum`; → its gradient for what a class counts, over `unit`, and how many share it."""
-        classes = self.head.classes
-        rows = y.reshape(classes, -1, y.shape[-1])
-        share = torch.log_softmax(rows.sum(1, dtype=torch.float32) / self.head.tau, 0)  # [classes, B]
-        right = labels == torch.arange(classes, device=y.device)[:, None]
-        self.loss_sum -= share.masked_fill(~right, 0).sum() / len(labels)
-        return (self.scale * (share.exp() - right.float())).to(self.dtype), rows.shape[1]
+        from gatewise.kernels.triton_gpu import class_loss
+
+        rows = y.view(self.head.classes, -1, y.shape[-1])
+        dy = torch.empty(self.head.classes, y.shape[-1], dtype=self.dtype, device=y.device)
+        class_loss(rows.sum(1, dtype=torch.float32), labels, self.head.tau, self.scale, self.loss_sum, dy)
+        return dy, rows.shape[1]
 
     def _gradient(self, i: int) -> Tensor:
         """The part of `gradients` that is layer i's."""
@@ -185,34 +204,42 @@ class CapturedStep:
         return self.gradients[before : before + weight.numel()].view_as(weight)
 
     def _update(self, resampling: bool) -> None:
-        from gatewise.kernels.triton_gpu import update_rows
-
         if self.train.ranks > 1:
             torch.distributed.all_reduce(self.gradients)
         norm = torch.linalg.vector_norm(self.gradients)
-        resampler, adam = self.resampler, Adam(self.preset.rate, self.preset.clip)
-        rule = resampler.rule if resampling else None
-        steps = []
-        for i in range(self.first, len(self.layers)):
-            layer = self.layers[i]
-            moments = self.optimizer.state[layer.weight]
-            steps.append(moments["step"])
-            update_rows(
-                adam, rule, layer.source, self.seed, self.step, draws.LAYERS + i, norm, layer.weight.detach(),
-                self._gradient(i), moments["exp_avg"], moments["exp_avg_sq"], layer.fanin, layer.gate,
-                resampler.mean[i], resampler.count[i], resampler.redrawn[i],
-            )  # fmt: skip
+        with self._aside():
+            for i in range(self.first, len(self.layers) - 1):
+                self._update_layer(i, norm, resampling)
+        self._update_layer(len(self.layers) - 1, norm, resampling)
+        steps = [self.optimizer.state[layer.weight]["step"] for layer in self.layers[self.first :]]
         torch._foreach_add_(steps, 1)
+        self._meet()
         if not resampling:
             self.hardener.watch()
 
+    def _update_layer(self, i: int, norm: Tensor, resampling: bool) -> None:
+        from gatewise.kernels.triton_gpu import update_rows
 
-def describe(layer: LogicLayer, x: Tensor) -> Layer:
-    """A layer as the kernels see it, over inputs x."""
+        layer, resampler = self.layers[i], self.resampler
+        moments, rule = self.optimizer.state[layer.weight], resampler.rule if resampling else None
+        update_rows(
+            Adam(self.preset.rate, self.preset.clip), rule, layer.source, self.seed, self.step, draws.LAYERS + i, norm,
+            layer.weight.detach(), self._gradient(i), moments["exp_avg"], moments["exp_avg_sq"], layer.fanin,
+            layer.gate, resampler.mean[i], resampler.count[i], resampler.redrawn[i],
+        )  # fmt: skip
+
+
+def describe(layers: Iterable[LogicLayer], shape: tuple[int, ...]) -> Iterator[tuple[Layer, tuple[int, ...]]]:
+    """Layers as the kernels see them, with the shapes of their inputs, from bits of that shape."""
     from gatewise.kernels.triton_gpu import Geometry, Layer
 
-    arrays = (layer.weight.detach(), layer.fanin, layer.gate)
-    if isinstance(layer, LogicConv2d):
-        geometry = Geometry(x.shape[1], x.shape[2], layer.kernel_size, layer.stride, layer.padding)
-        return Layer(*arrays, geometry, layer.channels_per_kernel == 1)
-    return Layer(*arrays, Geometry(), False)
+    for layer in layers:
+        arrays = (layer.weight.detach(), layer.fanin, layer.gate)
+        if isinstance(layer, LogicConv2d):
+            _, height, width = shape
+            geometry = Geometry(height, width, layer.kernel_size, layer.stride, layer.padding)
+            yield Layer(*arrays, geometry, layer.channels_per_kernel == 1), shape
+            shape = (len(layer.weight), *geometry.out)
+        else:
+            yield Layer(*arrays, Geometry(), False), (math.prod(shape),)
+            shape = (len(layer.weight),)

@@ -134,6 +134,15 @@ class Adam:
     eps: float = 1e-8
 
 
+def class_loss(sums: Tensor, labels: Tensor, tau: float, scale: float, loss_sum: Tensor, dy: Tensor) -> None:
+    """Add the mean cross-entropy of a batch to loss_sum, and fill dy [classes, B] with `scale` times the gradient of
+    each sample's for its logits; those are sums [classes, B], what each class counts, over tau."""
+    share = torch.log_softmax(sums / tau, 0)
+    right = labels == torch.arange(len(sums), device=sums.device)[:, None]
+    loss_sum -= share.masked_fill(~right, 0).sum() / len(labels)
+    dy.copy_(scale * (share.exp() - right.to(share.dtype)))
+
+
 def entropy(weight: Tensor) -> Tensor:
     """[N]: the entropy of each neuron's softmax over its candidates, divided by log K (0 where there is one)."""
     log_p = torch.log_softmax(weight, 1)

@@ -15,12 +15,14 @@ import torch
 from torch import Tensor
 
 from gatewise.kernels.reference import resample_rows
+from gatewise.kernels.triton_loss import class_loss
 from gatewise.kernels.triton_mix import WORDS, Geometry, fixed_scale, rows_backward, rows_forward, rows_plan
 from gatewise.kernels.triton_update import update_rows
 from gatewise.kernels.triton_window import LARGEST_WINDOW, SIDE, window_backward, window_form, window_forward
 from gatewise.kernels.triton_words import hard_words, pack, unpack
 
-__all__ = ["Geometry", "Layer", "hard_words", "mix_conv", "mix_dense", "pack", "resample_rows", "unpack", "update_rows"]
+__all__ = ["Geometry", "Layer", "class_loss", "hard_words", "mix_conv", "mix_dense", "pack", "resample_rows", "unpack"]
+__all__ += ["update_rows"]
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from torch import Tensor
 from gatewise.kernels.reference import Adam, ResampleRule, leading_logit
 from gatewise.wiring import Source
 
-ROWS = 8  # neurons a program
-WARPS = 4
+ROWS = 8  # neurons a program, of one warp: four candidates a thread, and few neurons wait for one that is redrawn
 
 
 @triton.jit
@@ -125,5 +124,5 @@ def update_rows(
         rule.patience, rule.momentum, rule.stability, rule.dominant, rule.dispersed,
         leading_logit(rule.reset, max(candidates, 2)), source.size, source.width, source.groups,
         K=candidates, KP=triton.next_power_of_2(candidates), COORDINATES=1 if fanin.ndim == 3 else 3,
-        RESAMPLE=resample, NORMAL=rule.restart == "normal", ROWS=ROWS, num_warps=WARPS, enable_fp_fusion=True,
+        RESAMPLE=resample, NORMAL=rule.restart == "normal", ROWS=ROWS, num_warps=1, enable_fp_fusion=True,
     )  # fmt: skip
