@@ -17,9 +17,9 @@ _ENVIRONMENT = {} if DEVICE.type == "cuda" else {"TRITON_INTERPRET": "1"}
 with pytest.MonkeyPatch.context() as patch:
     for name, value in _ENVIRONMENT.items():
         patch.setenv(name, value)
-    from gatewise.kernels import triton_batch, triton_gpu
+    from gatewise.kernels import triton_batch, triton_gpu, triton_mix
 
-__all__ = ["DEVICE", "interpreted", "triton_batch", "triton_gpu"]
+__all__ = ["DEVICE", "interpreted", "triton_batch", "triton_gpu", "triton_mix"]
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import test_kernels
 import torch
-from interpreter import DEVICE, interpreted, triton_batch, triton_gpu
+from interpreter import DEVICE, interpreted, triton_batch, triton_gpu, triton_mix
 from test_kernels import assert_agrees
 
 from gatewise import draws, kernels
@@ -103,6 +103,13 @@ def test_convolution_values_and_gradients_equal_the_reference(shape, dtype):
     compare("mix_conv", *case, dtype=dtype)
     if shape[7] == 1:  # the way that loads a window once
         compare("mix_conv", *case, True, dtype=dtype)
+
+
+@pytest.mark.parametrize("queued", [2, 40])
+def test_programs_that_serve_several_neurons_equal_the_reference(queued, monkeypatch):
+    monkeypatch.setattr(triton_mix, "QUEUED", queued)
+    compare("mix_dense", *dense_case(*DENSE[3]))
+    compare("mix_conv", *conv_case(*CONV[2]))
 
 
 def test_the_comparison_would_notice_one_wrong_gate():

@@ -21,6 +21,8 @@ PLANNED = 16  # neurons that a program makes the plan of
 TILE = 2048  # candidates by samples that a warp holds at a time
 PART, PART_TILE = 4, 512  # candidates at a time in a backward pass, which holds more of each
 PROGRAMS = 4096  # of one warp, to keep a GPU busy; a convolution's positions are split until there are so many
+QUEUED = 8192  # programs are made to serve several neurons each while there are more of them: starting one takes time
+MOST_EACH = 8
 FIXED_BITS = 38  # of the largest gradient, where sums are taken in fixed point
 OFFSETS = 2**31  # values that 32 bits can address
 
@@ -130,22 +132,25 @@ def _read(x, offset, there, inside, CONV: tl.constexpr, EVEN: tl.constexpr):
 
 @triton.jit
 def _forward(
-    x, plan, fanin, y, B, P, H, W, OW, STRIDE, PADDING,
+    x, plan, fanin, y, N, B, P, H, W, OW, STRIDE, PADDING,
     K: tl.constexpr, KP: tl.constexpr, WORDS: tl.constexpr, CONV: tl.constexpr, WIDE: tl.constexpr, EVEN: tl.constexpr,
-    BLOCK: tl.constexpr,
+    EACH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    n, position = tl.program_id(0), tl.program_id(1)
+    position = tl.program_id(1)
     s = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
     i, inside = tl.arange(0, KP), (s < B)[None, :]
-    rows, c0, ca, cb, cab, _, looks_a, looks_b = _planned(plan, n, i, K, WORDS)
-    to_a, to_b, there_a, there_b = _offsets(
-        rows, fanin, n * K + i, position, looks_a, looks_b, H, W, OW, STRIDE, PADDING, B, CONV, WIDE
-    )
-    a = _read((x + s)[None, :], to_a, there_a, inside, CONV, EVEN)
-    b = _read((x + s)[None, :], to_b, there_b, inside, CONV, EVEN)
-    # Two sums, each of products, so that every term is one fused multiply-add.
-    out = tl.sum(a * (cab[:, None] * b + ca[:, None]), 0) + tl.sum(cb[:, None] * b, 0) + tl.sum(c0, 0)
-    tl.store(y + (n.to(tl.int64) * P + position) * B + s, out.to(y.dtype.element_ty), mask=s < B)
+    first = tl.program_id(0) * EACH
+    for own in range(tl.minimum(N - first, EACH)):
+        n = first + own
+        rows, c0, ca, cb, cab, _, looks_a, looks_b = _planned(plan, n, i, K, WORDS)
+        to_a, to_b, there_a, there_b = _offsets(
+            rows, fanin, n * K + i, position, looks_a, looks_b, H, W, OW, STRIDE, PADDING, B, CONV, WIDE
+        )
+        a = _read((x + s)[None, :], to_a, there_a, inside, CONV, EVEN)
+        b = _read((x + s)[None, :], to_b, there_b, inside, CONV, EVEN)
+        # Two sums, each of products, so that every term is one fused multiply-add.
+        out = tl.sum(a * (cab[:, None] * b + ca[:, None]), 0) + tl.sum(cb[:, None] * b, 0) + tl.sum(c0, 0)
+        tl.store(y + (n.to(tl.int64) * P + position) * B + s, out.to(y.dtype.element_ty), mask=s < B)
 
 
 @triton.jit
@@ -159,64 +164,67 @@ def add(to, value, mask, scale, FIXED: tl.constexpr):
 
 @triton.jit
 def _backward(
-    dy, x, plan, fanin, dx, dw, fixed_scale, unit, B, P, SHARED, H, W, OW, STRIDE, PADDING,
+    dy, x, plan, fanin, dx, dw, fixed_scale, unit, N, B, P, SHARED, H, W, OW, STRIDE, PADDING,
     K: tl.constexpr, KP: tl.constexpr, PART: tl.constexpr, WORDS: tl.constexpr, CONV: tl.constexpr, WIDE: tl.constexpr,
-    EVEN: tl.constexpr, WANT_DX: tl.constexpr, FIXED: tl.constexpr, FINISH: tl.constexpr, SPAN: tl.constexpr,
-    BLOCK: tl.constexpr, BLOCKS: tl.constexpr, VECTOR: tl.constexpr,
+    EVEN: tl.constexpr, WANT_DX: tl.constexpr, FIXED: tl.constexpr, FINISH: tl.constexpr, EACH: tl.constexpr,
+    SPAN: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr, VECTOR: tl.constexpr,
 ):  # fmt: skip
     """dw [N, K], or [spans, N, K] of what each span of positions adds to p times the gradient for p.
 
     Candidates are taken PART at a time, so that what is known of them stays in registers.
     """
-    n, span = tl.program_id(0), tl.program_id(1)
+    span = tl.program_id(1)
     ONE: tl.constexpr = SPAN * BLOCKS == 1  # whose gradients are read once, and not for each part
     scale = tl.load(fixed_scale) if FIXED else 1.0
-    d = tl.zeros([BLOCK], tl.float32)
-    if ONE:
-        s = tl.arange(0, BLOCK)
-        row = (n // SHARED).to(tl.int64) * P + span
-        d = tl.load(dy + row * B + s, mask=s < B, other=0).to(tl.float32)
-    ps, rs = (), ()
-    total = 0.0
-    for part in tl.static_range(KP // PART):
-        i = part * PART + tl.arange(0, PART)
-        rows, c0, ca, cb, cab, p, looks_a, looks_b = _planned(plan, n, i, K, WORDS)
-        r, dy_sum = tl.zeros([PART], tl.float32), 0.0
-        for j in range(SPAN):
-            position = span * SPAN + j
-            to_a, to_b, there_a, there_b = _offsets(
-                rows, fanin, n * K + i, position, looks_a, looks_b, H, W, OW, STRIDE, PADDING, B, CONV, WIDE
-            )
-            for block in range(BLOCKS):
-                s = block * BLOCK + tl.arange(0, BLOCK)
-                # A last span may reach beyond the last position: no sample is inside there.
-                end = tl.where(position < P, B, 0)
-                inside = (s < end)[None, :]
-                if not ONE:
-                    row = (n // SHARED).to(tl.int64) * P + position
-                    d = tl.load(dy + row * B + s, mask=s < end, other=0).to(tl.float32)
-                a = _read((x + s)[None, :], to_a, there_a, inside, CONV, EVEN)
-                b = _read((x + s)[None, :], to_b, there_b, inside, CONV, EVEN)
-                slope_a = d[None, :] * (cab[:, None] * b + ca[:, None])
-                # Within a thread first: what crosses threads is one number a candidate.
-                sum_a = tl.sum(tl.reshape(slope_a * a, [PART, BLOCK // VECTOR, VECTOR]), 2)
-                sum_b = tl.sum(tl.reshape(d[None, :] * b, [PART, BLOCK // VECTOR, VECTOR]), 2)
-                r += tl.sum(sum_a + cb[:, None] * sum_b, 1)
-                dy_sum += tl.sum(d, 0)
-                if WANT_DX:
-                    slope_b = d[None, :] * (cab[:, None] * a + cb[:, None])
-                    mask_a, mask_b = there_a, there_b
-                    if CONV or not EVEN:
-                        mask_a, mask_b = there_a & inside, there_b & inside
-                    add((dx + s)[None, :] + to_a, slope_a, mask_a, scale, FIXED)
-                    add((dx + s)[None, :] + to_b, slope_b, mask_b, scale, FIXED)
-        r = unit * (r + c0 * dy_sum)
-        total += tl.sum(r, 0)
-        ps, rs = ps + (p,), rs + (r,)
-    for part in tl.static_range(KP // PART):
-        i = part * PART + tl.arange(0, PART)
-        r = rs[part] - ps[part] * total if FINISH else rs[part]
-        tl.store(dw + (span * tl.num_programs(0) + n) * K + i, r, mask=i < K)
+    first = tl.program_id(0) * EACH
+    for own in range(tl.minimum(N - first, EACH)):
+        n = first + own
+        d = tl.zeros([BLOCK], tl.float32)
+        if ONE:
+            s = tl.arange(0, BLOCK)
+            row = (n // SHARED).to(tl.int64) * P + span
+            d = tl.load(dy + row * B + s, mask=s < B, other=0).to(tl.float32)
+        ps, rs = (), ()
+        total = 0.0
+        for part in tl.static_range(KP // PART):
+            i = part * PART + tl.arange(0, PART)
+            rows, c0, ca, cb, cab, p, looks_a, looks_b = _planned(plan, n, i, K, WORDS)
+            r, dy_sum = tl.zeros([PART], tl.float32), 0.0
+            for j in range(SPAN):
+                position = span * SPAN + j
+                to_a, to_b, there_a, there_b = _offsets(
+                    rows, fanin, n * K + i, position, looks_a, looks_b, H, W, OW, STRIDE, PADDING, B, CONV, WIDE
+                )
+                for block in range(BLOCKS):
+                    s = block * BLOCK + tl.arange(0, BLOCK)
+                    # A last span may reach beyond the last position: no sample is inside there.
+                    end = tl.where(position < P, B, 0)
+                    inside = (s < end)[None, :]
+                    if not ONE:
+                        row = (n // SHARED).to(tl.int64) * P + position
+                        d = tl.load(dy + row * B + s, mask=s < end, other=0).to(tl.float32)
+                    a = _read((x + s)[None, :], to_a, there_a, inside, CONV, EVEN)
+                    b = _read((x + s)[None, :], to_b, there_b, inside, CONV, EVEN)
+                    slope_a = d[None, :] * (cab[:, None] * b + ca[:, None])
+                    # Within a thread first: what crosses threads is one number a candidate.
+                    sum_a = tl.sum(tl.reshape(slope_a * a, [PART, BLOCK // VECTOR, VECTOR]), 2)
+                    sum_b = tl.sum(tl.reshape(d[None, :] * b, [PART, BLOCK // VECTOR, VECTOR]), 2)
+                    r += tl.sum(sum_a + cb[:, None] * sum_b, 1)
+                    dy_sum += tl.sum(d, 0)
+                    if WANT_DX:
+                        slope_b = d[None, :] * (cab[:, None] * a + cb[:, None])
+                        mask_a, mask_b = there_a, there_b
+                        if CONV or not EVEN:
+                            mask_a, mask_b = there_a & inside, there_b & inside
+                        add((dx + s)[None, :] + to_a, slope_a, mask_a, scale, FIXED)
+                        add((dx + s)[None, :] + to_b, slope_b, mask_b, scale, FIXED)
+            r = unit * (r + c0 * dy_sum)
+            total += tl.sum(r, 0)
+            ps, rs = ps + (p,), rs + (r,)
+        for part in tl.static_range(KP // PART):
+            i = part * PART + tl.arange(0, PART)
+            r = rs[part] - ps[part] * total if FINISH else rs[part]
+            tl.store(dw + (span * N + n) * K + i, r, mask=i < K)
 
 
 @dataclass(frozen=True)
@@ -252,6 +260,11 @@ def spans_of(positions: int, neurons: int) -> tuple[int, int]:
     return span, triton.cdiv(positions, span)
 
 
+def neurons_each(neurons: int, others: int) -> int:
+    """How many neurons a program serves, of which each has so many other programs."""
+    return max(1, min(MOST_EACH, neurons * others // QUEUED))
+
+
 def rows_plan(weight: Tensor, fanin: Tensor, gate: Tensor) -> Tensor:
     """What a step's kernels want to know of the candidates, int64 [N, K, WORDS]."""
     neurons, candidates = weight.shape
@@ -271,9 +284,11 @@ def rows_forward(x: Tensor, plan: Tensor, fanin: Tensor, geometry: Geometry, y: 
         return
     padded = triton.next_power_of_2(candidates)
     block = block_of(batch, TILE // padded)
-    _forward[(neurons, positions, triton.cdiv(batch, block))](
-        x, plan, fanin, y, batch, positions, *geometry.arguments, K=candidates, KP=padded, WORDS=WORDS,
-        CONV=fanin.ndim == 4, WIDE=x.numel() >= OFFSETS, EVEN=batch % block == 0, BLOCK=block,
+    blocks = triton.cdiv(batch, block)
+    each = neurons_each(neurons, positions * blocks)
+    _forward[(triton.cdiv(neurons, each), positions, blocks)](
+        x, plan, fanin, y, neurons, batch, positions, *geometry.arguments, K=candidates, KP=padded, WORDS=WORDS,
+        CONV=fanin.ndim == 4, WIDE=x.numel() >= OFFSETS, EVEN=batch % block == 0, EACH=each, BLOCK=block,
         num_warps=1, enable_fp_fusion=True,
     )  # fmt: skip
 
@@ -292,11 +307,12 @@ def rows_backward(
     parts = dw if spans == 1 else dw.new_empty(spans, neurons, candidates)
     if not parts.numel():
         return
-    _backward[(neurons, spans)](
-        dy, x, plan, fanin, dx, parts, scale, unit, batch, positions, shared, *geometry.arguments, K=candidates,
-        KP=padded, PART=part, WORDS=WORDS, CONV=fanin.ndim == 4, WIDE=x.numel() >= OFFSETS, EVEN=batch % block == 0,
-        WANT_DX=dx is not None, FIXED=scale is not None, FINISH=spans == 1, SPAN=span, BLOCK=block,
-        BLOCKS=triton.cdiv(batch, block), VECTOR=min(block, 16 // x.element_size()),
+    each = neurons_each(neurons, spans)
+    _backward[(triton.cdiv(neurons, each), spans)](
+        dy, x, plan, fanin, dx, parts, scale, unit, neurons, batch, positions, shared, *geometry.arguments,
+        K=candidates, KP=padded, PART=part, WORDS=WORDS, CONV=fanin.ndim == 4, WIDE=x.numel() >= OFFSETS,
+        EVEN=batch % block == 0, WANT_DX=dx is not None, FIXED=scale is not None, FINISH=spans == 1, EACH=each,
+        SPAN=span, BLOCK=block, BLOCKS=triton.cdiv(batch, block), VECTOR=min(block, 16 // x.element_size()),
         num_warps=1, enable_fp_fusion=True,
     )  # fmt: skip
     if spans > 1:
