@@ -74,9 +74,9 @@ class Bits:
             rows = rows > self.thresholds.view(-1, *(1,) * rows.ndim)  # [N, C, H, W, B]
         return rows.float().view(*self.bit_shape, len(x)).movedim(-1, 0)
 
-    def in_order(self, size: int, *, whole_batches: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
-        """All samples as (bits, labels), `size` at a time; `whole_batches` drops a last one that is smaller."""
-        stop = len(self) - len(self) % size if whole_batches else len(self)
+    def in_order(self, size: int, *, first: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """All samples, or the first so many, as (bits, labels), `size` at a time."""
+        stop = len(self) if first is None else first
         for start in range(0, stop, size):
             end = min(start + size, stop)
             yield self.encode(self.raw(slice(start, end))), self.y[start:end]

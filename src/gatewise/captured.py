@@ -118,26 +118,35 @@ class CapturedStep:
 
     @torch.no_grad()
     def _learn(self, resampling: bool) -> None:
-        learning, shapes = zip(*self.described[self.first :], strict=True)
-        summed_in = torch.int64 if self.options.deterministic else self.dtype
-        with self._aside():  # what asks for weights and sizes alone
-            prepared = [layer.prepare() for layer in learning]
-            gradients = [self._zeros(shape, summed_in) for shape in shapes[1:]]
+        """A layer is prepared while the one before it runs, and anew for the backward pass unless it was among the last
+        two, so that few of these arrays, which are larger than the weights, are there at a time."""
+        learning = self.described[self.first :]
+        prepared = {0: self._prepare(learning[0][0])}
         x, labels = self._batch()
         x = self._through_frozen(x)
-        self._meet()
         inputs: list[Tensor] = []
-        for layer, ready, shape in zip(learning, prepared, shapes, strict=True):
+        for i, (layer, shape) in enumerate(learning):
+            self._meet()
+            if last := i + 1 == len(learning):
+                into = self._zeros(shape) if i > 0 else None
+            else:
+                prepared.pop(i - 1, None)
+                prepared[i + 1] = self._prepare(learning[i + 1][0])
             inputs.append(x.view(*shape, x.shape[-1]))
-            rows, last = len(layer.weight), layer is learning[-1]
+            rows = len(layer.weight)
             x = layer.output(inputs[-1], -rows % self.head.classes if last else 0)
-            layer.forward(inputs[-1], ready, x[:rows])
+            layer.forward(inputs[-1], prepared[i], x[:rows])
         dy, shared = self._loss(x, labels)
-        for i in reversed(range(len(learning))):
-            dw, dx = self._gradient(self.first + i), gradients[i - 1] if i > 0 else None
-            dx = learning[i].backward(dy, inputs[i], prepared[i], dw, dx, shared=shared, unit=self.unit)
-            if dx is not None:
-                dy, shared = dx, 1
+        while inputs:
+            i, x, dx = len(inputs) - 1, inputs.pop(), into
+            self._meet()
+            if i > 0 and i - 1 not in prepared:
+                prepared[i - 1] = self._prepare(learning[i - 1][0])
+            into = self._zeros(learning[i - 1][1]) if i > 1 else None
+            dw = self._gradient(self.first + i)
+            slopes = learning[i][0].backward(dy, x, prepared.pop(i), dw, dx, shared=shared, unit=self.unit)
+            if slopes is not None:
+                dy, shared = slopes, 1
         self._update(resampling)
         self.step += 1
 
@@ -155,8 +164,18 @@ class CapturedStep:
         if self.side is not None:
             torch.cuda.current_stream().wait_stream(self.side)
 
-    def _zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        return torch.zeros(*shape, self.train.batch, dtype=dtype, device=self.step.device)
+    def _prepare(self, layer: Layer) -> Tensor:
+        into = layer.blank()
+        with self._aside():
+            layer.prepare(into)
+        return into
+
+    def _zeros(self, shape: tuple[int, ...]) -> Tensor:
+        """Where the gradient for a layer's inputs is summed."""
+        summed_in = torch.int64 if self.options.deterministic else self.dtype
+        into = torch.empty(*shape, self.train.batch, dtype=summed_in, device=self.step.device)
+        with self._aside():
+            return into.zero_()
 
     def _batch(self) -> tuple[Tensor, Tensor]:
         """Bits [C, H, W, B] and labels."""

@@ -292,16 +292,15 @@ def _schedule(preset: Preset, network: nn.Sequential, task: Task) -> str:
 def accuracy(network: nn.Module, samples: Bits, *, hard: bool, whole_batches: int = 0) -> float:
     """The share of samples whose class the network finds, relaxed or hard.
 
-    `whole_batches=n` evaluates n samples at a time and drops a last batch that is smaller.
+    `whole_batches=n` drops a last batch of fewer than n samples.
     """
     network.eval()
-    right = total = 0
+    counted = len(samples) - len(samples) % (whole_batches or 1)
+    right = torch.zeros((), dtype=torch.int64, device=samples.y.device)  # which the host asks for once
     with contextlib.nullcontext() if hard else relaxed(network):
-        size = whole_batches or EVALUATION_BATCH.get(samples.y.device.type, 256)
-        for x, y in samples.in_order(size, whole_batches=bool(whole_batches)):
-            right += int((network(x).argmax(1) == y).sum())
-            total += len(y)
-    return right / max(total, 1)
+        for x, y in samples.in_order(EVALUATION_BATCH.get(samples.y.device.type, 256), first=counted):
+            right += (network(x).argmax(1) == y).sum()
+    return int(right) / max(counted, 1)
 
 
 def _metrics(

@@ -47,11 +47,18 @@ class Layer:
         y[len(self.weight) :] = 0
         return y
 
-    def prepare(self) -> Tensor:
-        """What both passes want to know of the weights: a form or a plan."""
+    def blank(self) -> Tensor:
+        """Memory for what `prepare` fills."""
         if self.by_window:
-            return window_form(self.weight, self.fanin, self.gate, self.geometry.kernel_size)
-        return rows_plan(self.weight, self.fanin, self.gate)
+            return self.weight.new_empty(len(self.weight), SIDE, SIDE)
+        return self.weight.new_empty(*self.weight.shape, WORDS, dtype=torch.int64)
+
+    def prepare(self, into: Tensor) -> None:
+        """Fill in what both passes want to know of the weights: a form or a plan."""
+        if self.by_window:
+            window_form(self.weight, self.fanin, self.gate, self.geometry.kernel_size, into)
+        else:
+            rows_plan(self.weight, self.fanin, self.gate, into)
 
     def forward(self, x: Tensor, prepared: Tensor, y: Tensor) -> None:
         """Fill y."""
@@ -94,9 +101,9 @@ def _mix(
     """y, and what the backward pass takes up again."""
     layer = _layer(x, weight, fanin, gate, kernel_size, stride, padding, one_channel)
     x = x.contiguous()
-    y = layer.output(x)
+    y, prepared = layer.output(x), layer.blank()
     with _device_of(x):
-        prepared = layer.prepare()
+        layer.prepare(prepared)
         layer.forward(x, prepared, y)
     return y, prepared
 
@@ -149,9 +156,7 @@ def _(
     one_channel: bool,
 ) -> tuple[Tensor, Tensor]:
     layer = _layer(x, weight, fanin, gate, kernel_size, stride, padding, one_channel)
-    if layer.by_window:
-        return layer.output(x), weight.new_empty(len(weight), SIDE, SIDE)
-    return layer.output(x), weight.new_empty(*weight.shape, WORDS, dtype=torch.int64)
+    return layer.output(x), layer.blank()
 
 
 def _remember(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]

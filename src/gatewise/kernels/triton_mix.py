@@ -265,16 +265,14 @@ def neurons_each(neurons: int, others: int) -> int:
     return max(1, min(MOST_EACH, neurons * others // QUEUED))
 
 
-def rows_plan(weight: Tensor, fanin: Tensor, gate: Tensor) -> Tensor:
-    """What a step's kernels want to know of the candidates, int64 [N, K, WORDS]."""
+def rows_plan(weight: Tensor, fanin: Tensor, gate: Tensor, plan: Tensor) -> None:
+    """Fill plan, int64 [N, K, WORDS], with what a step's kernels want to know of the candidates."""
     neurons, candidates = weight.shape
-    plan = torch.empty(neurons, candidates, WORDS, dtype=torch.int64, device=weight.device)
     if plan.numel():
         _plan[(triton.cdiv(neurons, PLANNED),)](
             weight, fanin, gate, plan, neurons, K=candidates, KP=triton.next_power_of_2(candidates), WORDS=WORDS,
             DENSE=fanin.ndim == 3, ROWS=PLANNED, num_warps=4,
         )  # fmt: skip
-    return plan
 
 
 def rows_forward(x: Tensor, plan: Tensor, fanin: Tensor, geometry: Geometry, y: Tensor) -> None:

@@ -135,14 +135,12 @@ def _window_finish(
     tl.store(dw + n * K + i, unit * (r - p * tl.sum(r, 0)), mask=i < K)
 
 
-def window_form(weight: Tensor, fanin: Tensor, gate: Tensor, kernel_size: int) -> Tensor:
-    """Every neuron's matrix F, [N, SIDE, SIDE]."""
-    form = weight.new_empty(len(weight), SIDE, SIDE)
+def window_form(weight: Tensor, fanin: Tensor, gate: Tensor, kernel_size: int, form: Tensor) -> None:
+    """Fill form [N, SIDE, SIDE] with every neuron's matrix F."""
     _form[(len(weight),)](
         weight, fanin, gate, form, K=weight.shape[1], KP=triton.next_power_of_2(weight.shape[1]), SIZE=kernel_size,
         SIDE=SIDE, num_warps=4, enable_fp_fusion=True,
     )  # fmt: skip
-    return form
 
 
 def window_forward(x: Tensor, form: Tensor, geometry: Geometry, y: Tensor) -> None:
