@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from gatewise.kernels.triton_gpu import Layer
 
 
+FLOAT16_SCALE = 16.0
+"""Of gradients in float16, which are counted in shares of a sample's loss, at most 1 at the last layer."""
+
+
 def why_not(network: nn.Sequential, train: Batches, preset: Preset) -> str | None:
     """One clause that says why this run's steps cannot be captured, if they cannot."""
     *body, last = network
@@ -63,8 +67,7 @@ class CapturedStep:
         self.described = list(describe(self.layers, train.samples.bit_shape))
         self.dtype: torch.dtype = getattr(torch, options.precision)
         device = loss_sum.device
-        # Gradients are counted in shares of a sample's loss, at most 1; float16 has more room above than below.
-        self.scale = 256.0 if self.dtype == torch.float16 else 1.0
+        self.scale = FLOAT16_SCALE if self.dtype == torch.float16 else 1.0
         self.unit = 1 / (train.batch * train.ranks * head.tau * self.scale)
         self.step = torch.zeros((), dtype=torch.int64, device=device)
         self.seed = torch.tensor(options.seed, device=device)
