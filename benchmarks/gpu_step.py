@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import gc
 import json
 import statistics
 from pathlib import Path
@@ -107,6 +108,7 @@ def training_set(row: Preset, data: Path | None) -> tuple[Bits, str]:
 
 def measure(row: Preset, options: Options, data: Path | None, steps: int, profile: bool) -> dict[str, Any]:
     """One preset's figures."""
+    gc.collect()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     torch.manual_seed(0)
@@ -133,6 +135,7 @@ def measure(row: Preset, options: Options, data: Path | None, steps: int, profil
         end.synchronize()
         times.append(begin.elapsed_time(end) / BLOCK_STEPS)
     redrawn = (sum(int(count) for count in resampler.redrawn) - before) / (len(times) * BLOCK_STEPS)
+    mib = torch.cuda.max_memory_allocated() / 2**20
     size = torch.empty((), dtype=getattr(torch, options.precision)).element_size()
     inputs = network[-2].in_features if hasattr(network[-2], "in_features") else 40_000
     speed = row_bandwidth(inputs, row.batch, getattr(torch, options.precision))
@@ -140,7 +143,7 @@ def measure(row: Preset, options: Options, data: Path | None, steps: int, profil
     result = {
         "preset": row.name, "precision": options.precision, "images": what, "ms": statistics.median(times),
         "ms_least": min(times), "ms_most": max(times), "floor_ms": floor, "row_tb_s": speed / 1e12, "redrawn": redrawn,
-        "mib": torch.cuda.max_memory_allocated() / 2**20, "finite": bool(loss.isfinite()),
+        "mib": mib, "finite": bool(loss.isfinite()),
     }  # fmt: skip
     if profile:
         result["kernels"] = kernel_times(learn)
@@ -154,7 +157,8 @@ def kernel_times(learn: CapturedStep, steps: int = 5) -> dict[str, tuple[float, 
         for _ in range(steps):
             learn._learn(True)
         torch.cuda.synchronize()
-    rows = [(e.key, e.self_device_time_total / steps, e.count // steps) for e in profiler.key_averages()]
+    on_device = (e for e in profiler.key_averages() if e.device_type == torch.autograd.DeviceType.CUDA)
+    rows = [(e.key, e.self_device_time_total / steps, e.count // steps) for e in on_device]
     return {name[:60]: (us, count) for name, us, count in sorted(rows, key=lambda r: -r[1])[:24] if us > 0}
 
 
@@ -185,8 +189,8 @@ def main() -> None:
         )
         for kernel, (us, count) in found.get("kernels", {}).items():
             print(f"    {us:8.1f} µs  {count:3} launches  {kernel}")
-    if args.json:
-        args.json.write_text(json.dumps(results, indent=1) + "\n")
+        if args.json:
+            args.json.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

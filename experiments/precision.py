@@ -58,11 +58,8 @@ def main() -> None:
     shown = [step for step in shared if step in published] or shared[-4:]
     print(f"{args.preset}, test accuracy, soft / hard, in per cent: mean of seeds {args.seeds} (soft least..most)")
     print(f"{'':16}" + "".join(f"{step:>28,}" for step in shown))
-    if published:
-        print(
-            f"{'published code':16}"
-            + "".join(f"{soft:16.1f} / {hard:4.1f}     " for soft, hard in map(published.get, shown))
-        )
+    if cells := [f"{soft:.1f} / {hard:.1f}" for soft, hard in (published[step] for step in shown if step in published)]:
+        print(f"{'published code':16}" + "".join(f"{cell:>28}" for cell in cells))
     for precision, runs in found.items():
         cells = []
         for step in shown:

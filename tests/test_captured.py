@@ -141,6 +141,7 @@ def test_what_cannot_be_captured_is_named():
     network, train, row, *_ = parts_of(SMALL, Options())
     assert captured.why_not(network, train, row) is None
     assert "Gumbel" in captured.why_not(network, train, dataclasses.replace(row, gumbel=1.0))
+    assert "candidates" in captured.why_not(network, train, dataclasses.replace(row, candidates=129))
     network[-1] = torch.nn.Identity()
     assert "group sum" in captured.why_not(network, train, row)
     assert isinstance(network[0], LogicConv2d)

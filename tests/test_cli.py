@@ -28,12 +28,12 @@ from runs import (
 )
 
 import gatewise as package
-from gatewise.cli import app
+from gatewise import cli
 from gatewise.presets import PRESETS
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="processes are forked, so that each is cheap")
 
-COMMANDS = sorted({"train", "data", *(row.name or row.callback.__name__ for row in app.registered_commands)})
+COMMANDS = sorted({"train", "data", *(row.name or row.callback.__name__ for row in cli.app.registered_commands)})
 LINE = re.compile(
     r"step +[\d,]+  loss \d+\.\d{4}  soft +\d+\.\d\d%  hard +\d+\.\d\d%  redrawn +[\d,]+  [\d.]+ ms a step"
     r"  \d+:\d\d:\d\d left"
@@ -306,3 +306,24 @@ def test_damaged_data_is_named(tmp_path: Path) -> None:
     (data / "monks-1.train").write_text(" 1 1 1 1 1 3\n")
     done = gatewise("train", "monks-1", *flags(), "--data", data, cwd=tmp_path)
     assert_one_sentence(done, "monks-1.train", "line 1")
+
+
+@pytest.mark.parametrize("capturing", [False, True])
+def test_a_gpu_without_enough_memory_is_one_sentence(capturing, monkeypatch, capsys):
+    """PyTorch's own errors; where a graph was being captured, ending the capture raises another one."""
+
+    def fail() -> None:
+        try:
+            raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        finally:
+            if capturing:
+                raise RuntimeError("capture_end: unjoined work")
+
+    monkeypatch.setattr(cli, "app", fail)
+    monkeypatch.setattr(cli.sys, "argv", ["gatewise", "presets"])
+    fail.command = lambda *args, **options: lambda function: function
+    with pytest.raises(SystemExit, match="2"):
+        cli.main()
+    assert capsys.readouterr().err == (
+        "gatewise: the GPU has not enough memory: ask for a smaller --batch, --k or --dense, or --precision float16\n"
+    )

@@ -312,8 +312,9 @@ def test_gpu_tensors_of_the_three_types_run_triton_and_others_the_reference():
     for dtype in FLOATS:
         assert kernels.choose("auto", torch.device("cuda"), dtype) == "triton"
     assert kernels.choose("auto", torch.device("cuda"), torch.float64) == "reference"
+    assert kernels.choose("auto", torch.device("cuda"), torch.float32, candidates=129) == "reference"
     assert kernels.choose("reference", torch.device("cuda"), torch.float32) == "reference"
-    with pytest.raises(KernelError, match=r"on a GPU, not torch\.float64"):
+    with pytest.raises(KernelError, match=r"up to 128 candidates, not torch\.float64"):
         kernels.choose("triton", torch.device("cuda"), torch.float64)
 
 

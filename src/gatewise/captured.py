@@ -43,6 +43,8 @@ def why_not(network: nn.Sequential, train: Batches, preset: Preset) -> str | Non
         return reason
     if preset.gumbel:
         return "Gumbel noise is drawn by torch"
+    if preset.candidates > kernels.MAX_CANDIDATES_TRITON:
+        return f"a neuron has more than {kernels.MAX_CANDIDATES_TRITON} candidates"
     if train.samples.thresholds is None or len(train.samples.shape) != 3:
         return "its samples are no images of bytes"
     if not isinstance(last, GroupSum) or not all(isinstance(m, LogicLayer | nn.Flatten) for m in body):
@@ -100,6 +102,10 @@ class CapturedStep:
             self.resampler.steps += 1
         else:
             self.hardener.ask()
+
+    def close(self) -> None:
+        """Give up the graph: while it is there, the group of processes that it sums gradients over cannot end."""
+        self.graph = None
 
     def _be_at(self, step: int) -> None:
         """The device counts steps by itself; the host says where a run begins, and shuffles for each epoch."""

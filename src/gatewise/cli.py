@@ -369,7 +369,8 @@ def main() -> None:
         print(f"gatewise: {error}", file=sys.stderr)
         sys.exit(2)
     except (MemoryError, RuntimeError) as error:
-        if "CUDA out of memory" in str(error):
+        # Where memory runs out while a graph is captured, ending the capture fails as well, and that is what is raised.
+        if any("CUDA out of memory" in str(cause) for cause in (error, error.__context__)):
             less = "--batch, --k or --dense, or --precision float16"
             print(f"gatewise: the GPU has not enough memory: ask for a smaller {less}", file=sys.stderr)
             sys.exit(2)

@@ -180,8 +180,10 @@ def _train(preset: Preset, out: Path, options: Options, task: Task, place: Place
     reason = captured.why_not(network, task.train, preset)
     if reason is not None and (options.precision != "float32" or options.deterministic):
         raise ConfigError(f"precision and deterministic need steps captured on a GPU, which these cannot be: {reason}")
+    closing: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
     if reason is None:
         learn = captured.CapturedStep(*parts)
+        closing = contextlib.closing(learn)
 
     def save() -> None:
         losses = parallel.all_of(loss_sum, place)
@@ -196,7 +198,7 @@ def _train(preset: Preset, out: Path, options: Options, task: Task, place: Place
         save()
     stop, ask_every = StopRequest(), ASK_EVERY.get(place.device.type, 1) if place.ranks > 1 else 1
     bar = Progress(preset.name, preset.steps, run.step, quiet=not place.leads)
-    with kernels.own_threads(), bar as progress, stop.listening():
+    with kernels.own_threads(), bar as progress, stop.listening(), closing:
         progress.begin(f"{_schedule(preset, network, task)}; on {_machinery(options, place, reason)}")
         network.train()
         last_save = interval_start = time.monotonic()

@@ -42,6 +42,8 @@ log = logging.getLogger("gatewise")
 
 NAMES = ("auto", "native", "reference", "triton")
 OLDEST_TRITON = (3, 6)
+MAX_CANDIDATES_TRITON = 128
+"""Of a neuron; what its kernels hold in registers grows with them."""
 _asked = "auto"
 
 
@@ -86,12 +88,13 @@ def choose(asked: str, device: torch.device, dtype: torch.dtype, candidates: int
     fits = {
         "native": device.type == "cpu" and dtype == torch.float32 and candidates <= native.MAX_CANDIDATES,
         "triton": (device.type == "cuda" or (interpreted() and asked == "triton"))
-        and dtype in (torch.float32, torch.float16, torch.bfloat16),
+        and dtype in (torch.float32, torch.float16, torch.bfloat16)
+        and candidates <= MAX_CANDIDATES_TRITON,
     }
     if asked in fits and not fits[asked]:
         needs = {
             "native": f"float32 on the CPU and up to {native.MAX_CANDIDATES} candidates",
-            "triton": "float32, float16 or bfloat16 on a GPU",
+            "triton": f"float32, float16 or bfloat16 on a GPU and up to {MAX_CANDIDATES_TRITON} candidates",
         }
         raise KernelError(f"the {asked} kernels need {needs[asked]}, not {dtype} on {device.type} and {candidates}")
     if fits["triton"] and asked != "reference" and why_no_triton() is None:

@@ -136,10 +136,10 @@ def _forward(
     K: tl.constexpr, KP: tl.constexpr, WORDS: tl.constexpr, CONV: tl.constexpr, WIDE: tl.constexpr, EVEN: tl.constexpr,
     EACH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    position = tl.program_id(1)
-    s = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
+    position = tl.program_id(0) % P
+    s = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     i, inside = tl.arange(0, KP), (s < B)[None, :]
-    first = tl.program_id(0) * EACH
+    first = tl.program_id(0) // P * EACH
     for own in range(tl.minimum(N - first, EACH)):
         n = first + own
         rows, c0, ca, cb, cab, _, looks_a, looks_b = _planned(plan, n, i, K, WORDS)
@@ -284,7 +284,7 @@ def rows_forward(x: Tensor, plan: Tensor, fanin: Tensor, geometry: Geometry, y: 
     block = block_of(batch, TILE // padded)
     blocks = triton.cdiv(batch, block)
     each = neurons_each(neurons, positions * blocks)
-    _forward[(triton.cdiv(neurons, each), positions, blocks)](
+    _forward[(triton.cdiv(neurons, each) * positions, blocks)](
         x, plan, fanin, y, neurons, batch, positions, *geometry.arguments, K=candidates, KP=padded, WORDS=WORDS,
         CONV=fanin.ndim == 4, WIDE=x.numel() >= OFFSETS, EVEN=batch % block == 0, EACH=each, BLOCK=block,
         num_warps=1, enable_fp_fusion=True,

@@ -57,10 +57,11 @@ def _window_forward(
     x, form, y, B, P, C, H, W, OW, STRIDE, PADDING,
     SIZE: tl.constexpr, SIDE: tl.constexpr, POSITIONS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    n = tl.program_id(0)
+    groups = tl.cdiv(P, POSITIONS)
+    n = tl.program_id(0) // groups
     S: tl.constexpr = SIZE * SIZE
-    position = tl.program_id(1) * POSITIONS + tl.arange(0, POSITIONS)
-    s = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
+    position = tl.program_id(0) % groups * POSITIONS + tl.arange(0, POSITIONS)
+    s = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     f = form + n * SIDE * SIDE
     top, left = position // OW * STRIDE - PADDING, position % OW * STRIDE - PADDING
     w = ()
@@ -150,7 +151,7 @@ def window_forward(x: Tensor, form: Tensor, geometry: Geometry, y: Tensor) -> No
         return
     block = block_of(batch, BLOCK)
     together = min(4, triton.next_power_of_2(positions))
-    _window_forward[(len(form), triton.cdiv(positions, together), triton.cdiv(batch, block))](
+    _window_forward[(len(form) * triton.cdiv(positions, together), triton.cdiv(batch, block))](
         x, form, y, batch, positions, channels, *geometry.arguments,
         SIZE=geometry.kernel_size, SIDE=SIDE, POSITIONS=together, BLOCK=block, num_warps=2, enable_fp_fusion=True,
     )  # fmt: skip
