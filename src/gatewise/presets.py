@@ -68,7 +68,7 @@ class Options:
     validation: float = flag("share of the training set that is held out to pick the checkpoint", default=0.1)
     device: str = flag("auto (a GPU where there is one), cpu, cuda, or cuda:1 and so on", default="auto")
     precision: str = flag(
-        "values and their gradients on a GPU: float32, float16 or bfloat16; weights and sums are float32 always",
+        "values and their gradients on a GPU: float32, float16 or bfloat16; weights are float32 always",
         default="float32",
     )
     deterministic: bool = flag(
