@@ -29,11 +29,8 @@ from gatewise.batches import Batches, Bits
 from gatewise.captured import CapturedStep
 from gatewise.data import DATASETS
 from gatewise.encode import Thermometer
-from gatewise.harden import Hardener
-from gatewise.layers import logic_layers
-from gatewise.presets import PRECISIONS, PRESETS, Options, build_network, preset
-from gatewise.resample import Resampler
-from gatewise.train import start_optimizer
+from gatewise.presets import PRECISIONS, PRESETS, Options, preset
+from gatewise.train import begin
 
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 INSTRUCTION = re.compile(r"\s+/\*[0-9a-f]{4,}\*/\s+(?P<text>[^;]*);")
@@ -73,13 +70,9 @@ def steps(row, options, augmentation, side, channels, count, classes=10):
     images = numbers.integers(256, size=(2 * row.batch, channels, side, side), dtype=np.uint8)
     encoder = Thermometer.equal(row.thresholds, 0, 255, (channels, side, side))
     samples = Bits(images, numbers.integers(classes, size=len(images)), encoder, torch.device("cpu"))
-    network = build_network(row, encoder.bit_shape, classes).train()
-    optimizer = torch.optim.Adam([layer.weight for layer in logic_layers(network)], lr=row.rate)
-    start_optimizer(optimizer)
-    hardener = Hardener(network, every=row.harden_every or None)
+    network, *changes = begin(row, options, encoder.bit_shape, classes, torch.device("cpu"))
     train = Batches(samples, row.batch, 0, augmentation)
-    parts = (network, train, row, options, optimizer, Resampler(network, optimizer), hardener, torch.zeros(()))
-    learn = CapturedStep(*parts)
+    learn = CapturedStep(network.train(), train, row, options, *changes, torch.zeros(()))
     for step in range(count):
         learn(step)
 

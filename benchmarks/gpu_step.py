@@ -31,11 +31,9 @@ from gatewise.captured import CapturedStep
 from gatewise.data import DATASETS, check_levels, load_dataset
 from gatewise.encode import Thermometer
 from gatewise.errors import GatewiseError
-from gatewise.harden import Hardener
 from gatewise.layers import LogicConv2d, logic_layers
-from gatewise.presets import PRECISIONS, Options, Preset, build_network, preset
-from gatewise.resample import Resampler
-from gatewise.train import start_optimizer
+from gatewise.presets import PRECISIONS, Options, Preset, preset
+from gatewise.train import begin
 
 # Of the paper's own code on an H200: milliseconds a step, and MiB at the peak; then the goal in milliseconds.
 PUBLISHED = {
@@ -111,14 +109,12 @@ def measure(row: Preset, options: Options, data: Path | None, steps: int, profil
     gc.collect()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    torch.manual_seed(0)
     samples, what = training_set(row, data)
     dataset = DATASETS[row.dataset]
-    network = build_network(row, samples.bit_shape, dataset.classes).cuda().train()
-    weights = [layer.weight for layer in logic_layers(network)]
-    optimizer = torch.optim.Adam(weights, lr=row.rate, fused=True)
-    start_optimizer(optimizer)
-    resampler, hardener = Resampler(network, optimizer, patience=row.patience), Hardener(network)
+    network, optimizer, resampler, hardener = begin(
+        row, options, samples.bit_shape, dataset.classes, torch.device("cuda")
+    )
+    network.train()
     train = Batches(samples, row.batch, 0, dataset.augmentation)
     loss = torch.zeros((), device="cuda")
     learn = CapturedStep(network, train, row, options, optimizer, resampler, hardener, loss)
@@ -127,13 +123,13 @@ def measure(row: Preset, options: Options, data: Path | None, steps: int, profil
     before = sum(int(count) for count in resampler.redrawn)
     times = []
     for block in range(0, steps, BLOCK_STEPS):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
+        started, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        started.record()
         for step in range(block, block + BLOCK_STEPS):
             learn(steps + step)
         end.record()
         end.synchronize()
-        times.append(begin.elapsed_time(end) / BLOCK_STEPS)
+        times.append(started.elapsed_time(end) / BLOCK_STEPS)
     redrawn = (sum(int(count) for count in resampler.redrawn) - before) / (len(times) * BLOCK_STEPS)
     mib = torch.cuda.max_memory_allocated() / 2**20
     size = torch.empty((), dtype=getattr(torch, options.precision)).element_size()

@@ -18,11 +18,9 @@ from torch import Tensor, nn
 
 from gatewise import kernels
 from gatewise.captured import FLOAT16_SCALE
-from gatewise.harden import Hardener
 from gatewise.layers import LogicLayer, logic_layers
-from gatewise.presets import Options, build_network, preset
-from gatewise.resample import Resampler
-from gatewise.train import _learn, prepare, start_optimizer
+from gatewise.presets import Options, preset
+from gatewise.train import _learn, begin, prepare
 
 
 def main() -> None:
@@ -34,12 +32,8 @@ def main() -> None:
     args = parser.parse_args()
     row, options = dataclasses.replace(preset(args.preset), steps=args.steps), Options(protocol="paper", device="cpu")
     task = prepare(row, options, args.data)
-    torch.manual_seed(options.seed)
-    network = build_network(row, task.encoder.bit_shape, task.classes).train()
-    layers = logic_layers(network)
-    optimizer = torch.optim.Adam([layer.weight for layer in layers], lr=row.rate, fused=True)
-    start_optimizer(optimizer)
-    resampler = Resampler(network, optimizer, patience=row.patience)
+    network, *changes = begin(row, options, task.encoder.bit_shape, task.classes, torch.device("cpu"))
+    layers = logic_layers(network.train())
     shares = task.train.batch * row.tau
     largest = torch.zeros(len(layers))
     lost, coarse = torch.zeros(len(layers)), torch.zeros(len(layers))  # of the gradient's norm, squared
@@ -60,7 +54,7 @@ def main() -> None:
     for i, layer in enumerate(layers):
         layer.register_forward_pre_hook(lambda layer, inputs, i=i: look(i, layer, inputs))
     loss_sum = torch.zeros(())
-    parts = (network, task.train, row, options, optimizer, resampler, Hardener(network), loss_sum)
+    parts = (network, task.train, row, options, *changes, loss_sum)
     every = max(1, args.steps // args.looks)
     with kernels.own_threads():
         for step in range(args.steps):

@@ -161,16 +161,8 @@ def train(
 
 
 def _train(preset: Preset, out: Path, options: Options, task: Task, place: Place, resume: bool) -> Trained:
-    torch.manual_seed(options.seed)
-    network = build_network(preset, task.encoder.bit_shape, task.classes).to(place.device)
-    if preset.gumbel:
-        add_gumbel_noise(network, preset.gumbel)
-    weights = [layer.weight for layer in logic_layers(network)]
-    optimizer = torch.optim.Adam(weights, lr=preset.rate, fused=True)
-    resampler = Resampler(network, optimizer, patience=preset.patience, restart=preset.restart, seed=options.seed)
-    hardener = Hardener(network, patience=preset.harden_patience, every=preset.harden_every or None)
+    network, optimizer, resampler, hardener = begin(preset, options, task.encoder.bit_shape, task.classes, place.device)
     run, loss_sum = Run(), torch.zeros((), device=place.device)
-    start_optimizer(optimizer)
     if resume:
         run = _restore(out, preset, options, task, network, optimizer, resampler, hardener, loss_sum, place)
     if not parallel.same(json.dumps(_header(preset, options, run, task, place)), place):
@@ -243,6 +235,22 @@ def _train(preset: Preset, out: Path, options: Options, task: Task, place: Place
     parallel.share(best["network"].values(), place)
     network.load_state_dict(best["network"])
     return Trained(network.eval(), task, preset, options, run, place)
+
+
+def begin(
+    preset: Preset, options: Options, bit_shape: tuple[int, ...], classes: int, device: torch.device
+) -> tuple[nn.Sequential, torch.optim.Optimizer, Resampler, Hardener]:
+    """The network as a run begins with it, drawn from the seed, and what changes it after each step."""
+    torch.manual_seed(options.seed)
+    network = build_network(preset, bit_shape, classes).to(device)
+    if preset.gumbel:
+        add_gumbel_noise(network, preset.gumbel)
+    weights = [layer.weight for layer in logic_layers(network)]
+    optimizer = torch.optim.Adam(weights, lr=preset.rate, fused=True)
+    start_optimizer(optimizer)
+    resampler = Resampler(network, optimizer, patience=preset.patience, restart=preset.restart, seed=options.seed)
+    hardener = Hardener(network, patience=preset.harden_patience, every=preset.harden_every or None)
+    return network, optimizer, resampler, hardener
 
 
 def _learn(

@@ -131,6 +131,8 @@ def _kernels(x: Tensor, weight: Tensor) -> Kernels:
             _say_why_not(core.why_not())
         elif x.device.type == "cuda" and (reason := why_no_triton()):
             _say_why_not(reason)
+        elif x.device.type == "cuda" and weight.shape[1] > MAX_CANDIDATES_TRITON:
+            _say_why_not(f"a neuron has more than {MAX_CANDIDATES_TRITON} candidates")
     return native if name == "native" else reference
 
 
